@@ -1,0 +1,12 @@
+//! The Isthmus daemon as a library, so that tests and benches can run its parts.
+//!
+//! `docs/architecture.md` is the map. Subsystems do not import each other; they meet at the board in [`routes`], and only `app`
+//! knows them all.
+
+pub mod bgp;
+pub mod fib;
+pub mod identity;
+pub mod lifecycle;
+pub mod routes;
+pub mod secret;
+pub mod tunnel;
