@@ -17,6 +17,7 @@ pub struct X509svidResponse {
     >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct X509svid {
     #[prost(string, tag = "1")]
     pub spiffe_id: ::prost::alloc::string::String,
@@ -59,6 +60,7 @@ pub struct JwtsvidResponse {
     pub svids: ::prost::alloc::vec::Vec<Jwtsvid>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct Jwtsvid {
     #[prost(string, tag = "1")]
     pub spiffe_id: ::prost::alloc::string::String,
@@ -78,6 +80,7 @@ pub struct JwtBundlesResponse {
     >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct ValidateJwtsvidRequest {
     #[prost(string, tag = "1")]
     pub audience: ::prost::alloc::string::String,
