@@ -33,7 +33,8 @@ pub(super) fn between<'a>(old: &'a Config, new: &'a Config) -> Result<Changes<'a
         ..Changes::default()
     };
     let words = changes.addresses_added.iter().map(|address| format!("address {address} added"));
-    let words = words.chain(changes.addresses_removed.iter().map(|address| format!("address {address} removed")));
+    let words =
+        words.chain(changes.addresses_removed.iter().map(|address| format!("address {address} removed")));
     changes.words = words.collect();
     compare_peers(&old.peers, &new.peers, &mut changes);
     Ok(changes)
@@ -91,11 +92,13 @@ fn compare_peer<'a>(old: &PeerConfig, new: &'a PeerConfig, changes: &mut Changes
         (old.allowed_ips != new.allowed_ips, "allowed_ips"),
         (old.persistent_keepalive != new.persistent_keepalive, "persistent_keepalive"),
     ];
-    let fields: Vec<&str> = keys.iter().chain(&rest).filter(|(differs, _)| *differs).map(|(_, name)| *name).collect();
+    let fields: Vec<&str> =
+        keys.iter().chain(&rest).filter(|(differs, _)| *differs).map(|(_, name)| *name).collect();
     if fields.is_empty() {
         return;
     }
-    let list = if keys.iter().any(|(differs, _)| *differs) { &mut changes.replaced } else { &mut changes.changed };
+    let list =
+        if keys.iter().any(|(differs, _)| *differs) { &mut changes.replaced } else { &mut changes.changed };
     list.push(new);
     changes.words.push(format!("peer {} changed: {}", new.name, fields.join(", ")));
 }
@@ -163,7 +166,8 @@ mod tests {
     #[test]
     fn what_needs_a_restart_says_so() {
         let old = config(vec![]);
-        let table: [(fn(&mut Config), &str); 5] = [
+        type Change = fn(&mut Config);
+        let table: [(Change, &str); 5] = [
             (|c| c.interface = "x".into(), "interface changed"),
             (|c| c.listen = 1, "listen changed from 51820 to 1"),
             (|c| c.mtu = 1300, "mtu changed"),

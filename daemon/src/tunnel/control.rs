@@ -112,7 +112,12 @@ impl Peers {
                 continue;
             }
             let state = if up { "up" } else { "down" };
-            tracing::info!(peer = &*peer.name, state, reason = peer.status().state_reason, "tunnel peer changed state");
+            tracing::info!(
+                peer = &*peer.name,
+                state,
+                reason = peer.status().state_reason,
+                "tunnel peer changed state"
+            );
         }
     }
 }
@@ -193,18 +198,22 @@ impl Control {
     fn rebuild(&mut self) {
         self.watcher.take();
         let snapshot = Snapshot::new(self.peers.list.clone(), &self.board.snapshot());
-        tracing::debug!(prefixes = snapshot.table.len(), peers = snapshot.peers.len(), "new routing snapshot");
+        tracing::debug!(
+            prefixes = snapshot.table.len(),
+            peers = snapshot.peers.len(),
+            "new routing snapshot"
+        );
         self.engine.snapshot.store(Arc::new(snapshot));
     }
 
     /// All or nothing: whatever can fail comes before the first change that cannot be taken back.
     async fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Error> {
-        // A listen of 0 was made a real port at start; the file still says 0.
         let changes = changes::between(&self.config, &config)?;
         self.apply_addresses(&changes).await?;
         let words = changes.words.clone();
         Self::apply_peers(&mut self.peers, &self.engine, &self.private, config.mtu, &changes);
-        let order: HashMap<&str, usize> = config.peers.iter().map(|peer| peer.name.as_str()).zip(0..).collect();
+        let order: HashMap<&str, usize> =
+            config.peers.iter().map(|peer| peer.name.as_str()).zip(0..).collect();
         self.peers.list.sort_by_key(|peer| order.get(&*peer.name).copied());
         std::mem::swap(&mut self.config, &mut config);
         announce(&self.board, &self.config);
@@ -231,8 +240,15 @@ impl Control {
         Ok(())
     }
 
-    fn apply_peers(peers: &mut Peers, engine: &Engine, private: &StaticSecret, mtu: u16, changes: &Changes<'_>) {
-        let leaving = changes.removed.iter().copied().chain(changes.replaced.iter().map(|peer| peer.name.as_str()));
+    fn apply_peers(
+        peers: &mut Peers,
+        engine: &Engine,
+        private: &StaticSecret,
+        mtu: u16,
+        changes: &Changes<'_>,
+    ) {
+        let leaving =
+            changes.removed.iter().copied().chain(changes.replaced.iter().map(|peer| peer.name.as_str()));
         for name in leaving {
             let Some(peer) = peers.remove(name) else { continue };
             metrics::removed(&peer);

@@ -6,13 +6,20 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use isthmus_tunnel::{buffer::Outbox, counters::{Drop, Drops}};
+use isthmus_tunnel::{
+    buffer::Outbox,
+    counters::{Drop, Drops},
+};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::eventfd::{EfdFlags, EventFd},
 };
 
-use super::{Error, snapshot::Snapshot, udp::{Sockets, WhenFull}};
+use super::{
+    Error,
+    snapshot::Snapshot,
+    udp::{Sockets, WhenFull},
+};
 
 /// Shared by both packet threads and the control task.
 pub(super) struct Engine {

@@ -34,8 +34,12 @@ fn create(path: &Path) -> Result<Secret32, Error> {
 fn failure(path: &Path, source: io::Error) -> Error {
     let remedy = match source.kind() {
         io::ErrorKind::AlreadyExists => "It appeared while we started; start again to use it",
-        io::ErrorKind::PermissionDenied => "Let isthmusd write to the directory, or point private_key_file elsewhere",
-        io::ErrorKind::ReadOnlyFilesystem => "Point private_key_file to a writable place, or put a key there yourself",
+        io::ErrorKind::PermissionDenied => {
+            "Let isthmusd write to the directory, or point private_key_file elsewhere"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "Point private_key_file to a writable place, or put a key there yourself"
+        }
         _ => "Make it yourself: `wg genkey`, mode 0600",
     };
     Error::Key { path: path.to_owned(), source, remedy }

@@ -40,12 +40,18 @@ impl Link {
             self.add(*address).await?;
         }
         let message = LinkUnspec::new_with_index(self.index).up().build();
-        self.netlink.link().set(message).execute().await.map_err(|error| self.failure("the state up".into(), &error))
+        self.netlink
+            .link()
+            .set(message)
+            .execute()
+            .await
+            .map_err(|error| self.failure("the state up".into(), &error))
     }
 
     /// Adds an address; one that is there already is fine.
     pub(super) async fn add(&self, address: IpNet) -> Result<(), Error> {
-        let mut request = self.netlink.address().add(self.index, address.addr(), address.prefix_len()).replace();
+        let mut request =
+            self.netlink.address().add(self.index, address.addr(), address.prefix_len()).replace();
         if address.addr().is_ipv6() {
             without_detection(request.message_mut());
         }

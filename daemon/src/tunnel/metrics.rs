@@ -52,7 +52,6 @@ fn update_peer(peer: &Peer) {
     counter!(SENT_PACKETS, "peer" => name()).absolute(count(&peer.counters.sent_packets));
     if let Some(seconds) = peer.last_handshake_at() {
         // Exact: seconds of this era are far below 2^53.
-        #[allow(clippy::cast_precision_loss)]
         gauge!(HANDSHAKE, "peer" => name()).set(seconds as f64);
     }
 }

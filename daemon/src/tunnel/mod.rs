@@ -83,7 +83,12 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
         done: is_done,
     };
     let threads = start_threads(&engine, &tun, &config, private.clone())?;
-    tracing::info!(interface = config.interface, port = handle.listen_port(), peers = config.peers.len(), "tunnel started");
+    tracing::info!(
+        interface = config.interface,
+        port = handle.listen_port(),
+        peers = config.peers.len(),
+        "tunnel started"
+    );
     let control = Control {
         engine,
         private,

@@ -1,12 +1,6 @@
 //! The thread from the network to the TUN device.
 
-use std::{
-    hash::RandomState,
-    io,
-    net::SocketAddr,
-    os::fd::BorrowedFd,
-    time::Instant,
-};
+use std::{hash::RandomState, io, net::SocketAddr, os::fd::BorrowedFd, time::Instant};
 
 use isthmus_tunnel::{
     buffer::{Inbox, Outbox},

@@ -94,7 +94,11 @@ mod tests {
         assert!(!attempt(&peer, "no such host", 51820).await);
         let status = peer.status();
         assert_eq!(status.endpoint, None);
-        assert!(status.state_reason.starts_with("endpoint \"no such host\" does not resolve"), "{}", status.state_reason);
+        assert!(
+            status.state_reason.starts_with("endpoint \"no such host\" does not resolve"),
+            "{}",
+            status.state_reason
+        );
     }
 
     #[tokio::test]

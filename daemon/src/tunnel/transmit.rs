@@ -2,13 +2,7 @@
 
 use std::{io, os::fd::AsFd, time::Instant};
 
-use isthmus_tunnel::{
-    buffer::Outbox,
-    counters::Drop,
-    packet,
-    peer::Plain,
-    table::Slot,
-};
+use isthmus_tunnel::{buffer::Outbox, counters::Drop, packet, peer::Plain, table::Slot};
 
 use super::{
     engine::Engine,

@@ -75,9 +75,10 @@ fn explain(interface: &str, step: Step, error: &io::Error, driver: bool) -> Erro
             format!("{DEVICE} is not there, though the kernel has the driver"),
             "Pass the device to the container (--device /dev/net/tun), or `mknod /dev/net/tun c 10 200`",
         ),
-        (Step::Open, libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
-            ("the kernel module is not loaded".into(), "Run `modprobe tun` on the host, and list it in /etc/modules-load.d")
-        }
+        (Step::Open, libc::ENOENT | libc::ENODEV | libc::ENXIO) => (
+            "the kernel module is not loaded".into(),
+            "Run `modprobe tun` on the host, and list it in /etc/modules-load.d",
+        ),
         (Step::Open, libc::EPERM) => (
             format!("the device cgroup forbids {DEVICE}"),
             "Allow it: --device /dev/net/tun for a container, DeviceAllow=/dev/net/tun rw for a systemd unit",

@@ -73,7 +73,9 @@ impl Sockets {
         while let Some(&(_, to)) = messages.peek() {
             let mut run: [(&[u8], SocketAddr); sys::BATCH] = [(&[], to); sys::BATCH];
             let mut length = 0;
-            while let Some(message) = messages.next_if(|(_, next)| length < sys::BATCH && next.is_ipv4() == to.is_ipv4()) {
+            while let Some(message) =
+                messages.next_if(|(_, next)| length < sys::BATCH && next.is_ipv4() == to.is_ipv4())
+            {
                 run[length] = message;
                 length += 1;
             }

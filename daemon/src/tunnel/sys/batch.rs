@@ -44,7 +44,13 @@ impl ReceiveBatch {
         // SAFETY: every header points to a distinct name and a distinct iovec, and each iovec to a distinct part of `self.buffers`
         // with its length; all of them live, unmoved and otherwise unused, until the call returns.
         let result = unsafe {
-            libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count(BATCH), libc::MSG_DONTWAIT, ptr::null_mut())
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                count(BATCH),
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
         };
         self.received = match usize::try_from(result) {
             Ok(received) => received.min(BATCH),
@@ -59,7 +65,8 @@ impl ReceiveBatch {
 
     /// The datagrams of the batch with their sources.
     pub(in crate::tunnel) fn iter(&self) -> impl Iterator<Item = (&[u8], SocketAddr)> {
-        let buffers = self.buffers.chunks_exact(ROOM).zip(&self.lengths).zip(&self.sources).take(self.received);
+        let buffers =
+            self.buffers.chunks_exact(ROOM).zip(&self.lengths).zip(&self.sources).take(self.received);
         buffers.filter_map(|((buffer, length), source)| Some((&buffer[..*length], (*source)?)))
     }
 }
@@ -196,7 +203,8 @@ mod tests {
         let (from, to) = (UdpSocket::bind(loopback).unwrap(), UdpSocket::bind(loopback).unwrap());
         let target = to.local_addr().unwrap();
         let sent: Vec<Vec<u8>> = (0..100_u8).map(|n| vec![n; usize::from(n)]).collect();
-        let messages: Vec<(&[u8], SocketAddr)> = sent.iter().map(|bytes| (bytes.as_slice(), target)).collect();
+        let messages: Vec<(&[u8], SocketAddr)> =
+            sent.iter().map(|bytes| (bytes.as_slice(), target)).collect();
         let mut done = 0;
         while done < messages.len() {
             done += send(from.as_fd(), &messages[done..]).unwrap();
