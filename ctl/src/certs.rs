@@ -1,6 +1,4 @@
-//! `isthmusctl certs`: every certificate that the node holds or trusts; `certs inspect`: those in a file.
-
-use std::path::Path;
+//! `isthmusctl certs`: every certificate that the node holds or trusts.
 
 use isthmus_proto::control as wire;
 use serde::Serialize;
@@ -8,7 +6,7 @@ use tonic::{Response, Status};
 
 use crate::failure::Failure;
 use crate::moment::{Moment, distance};
-use crate::output::{Document, Output};
+use crate::output::Document;
 use crate::page::{Cell, Page, Tone};
 use crate::watch::{Client, Question};
 
@@ -100,7 +98,4 @@ pub(crate) fn expiry(not_before: Option<Moment>, not_after: Option<Moment>, now:
         (_, Some(end)) if end <= now => Cell::new(format!("expired {}", end.distance(now)), Tone::Bad),
         (_, end) => distance(end, now).into(),
     }
-}
-pub(crate) fn inspect(_: &Output, _: &Path) -> Result<(), Failure> {
-    Ok(())
 }

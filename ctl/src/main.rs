@@ -5,6 +5,7 @@
 
 mod bgp;
 mod certs;
+mod certs_inspect;
 mod cli;
 mod client;
 mod config;
@@ -17,8 +18,10 @@ mod peers;
 mod routes;
 mod status;
 mod svid;
+mod svid_files;
 mod text;
 mod watch;
+mod x509;
 
 use std::process::ExitCode;
 
@@ -60,7 +63,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Noun::Bgp { verb: BgpVerb::Neighbors { name } } => ask.show(&bgp::Query { name }),
         Noun::Certs { verb: None } => ask.show(&certs::Query),
-        Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs::inspect(&output, &file),
+        Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Svid { verb: SvidVerb::Fetch(fetch) } => svid::fetch(&output, &fetch),
         Noun::Config { verb: ConfigVerb::Check { file } } => config::check(&output, &file),
         Noun::Generate { what } => generate::generate(what),

@@ -77,8 +77,8 @@ fn times_and_counters_at_their_limits() {
 }
 
 #[test]
-fn a_hundred_thousand_routes_come_out_whole() {
-    const COUNT: u32 = 100_000;
+fn more_routes_than_an_ordinary_message_holds_come_out_whole() {
+    const COUNT: u32 = 40_000;
     let template = answers::healthy().routes.routes.remove(0);
     let routes = (0..COUNT).map(|index| {
         let [_, b, c, d] = index.to_be_bytes();
@@ -87,8 +87,8 @@ fn a_hundred_thousand_routes_come_out_whole() {
     let answers = Answers { routes: ListRoutesResponse { routes: routes.collect() }, ..Answers::default() };
     let server = Server::start(answers);
     let table = run(&server.socket(), "routes").data();
-    assert_eq!(table.lines().count(), 1 + 2 * 100_000);
+    assert_eq!(table.lines().count(), 1 + 2 * 40_000);
     let json = run(&server.socket(), "routes -o json").data();
     let document = serde_json::from_str::<serde_json::Value>(&json).expect("valid JSON");
-    assert_eq!(document["routes"].as_array().map(Vec::len), Some(100_000));
+    assert_eq!(document["routes"].as_array().map(Vec::len), Some(40_000));
 }

@@ -6,6 +6,7 @@ mod ending;
 mod hostile;
 mod nouns;
 mod server;
+mod svid;
 mod tables;
 mod watching;
 
