@@ -105,11 +105,8 @@ fn a_prober_sees_the_gap_of_each_flow() {
         more(&prober);
         three.router.link_down("right").unwrap();
         let down = std::time::Instant::now();
-        wait::until("half a second of silence", LIMIT, || {
-            anyhow::ensure!(down.elapsed() > Duration::from_millis(500));
-            Ok(())
-        })
-        .unwrap();
+        wait::until_true("half a second of silence", LIMIT, || down.elapsed() > Duration::from_millis(500))
+            .unwrap();
         three.router.link_up("right").unwrap();
         three.router.add_address("right", "2001:db8:2::1/64".parse().unwrap()).unwrap(); // the kernel forgets it with the link
         more(&prober);
@@ -218,7 +215,7 @@ fn nothing_is_left_of_a_failed_or_killed_test() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(!output.status.success() && said.contains("on purpose"), "{said}");
     assert!(file.exists(), "the orphan was there: {said}");
-    wait::until("the orphan's end", LIMIT, || Ok(anyhow::ensure!(orphans() == 0, "it runs"))).unwrap();
+    wait::until_true("the orphan's end", LIMIT, || orphans() == 0).unwrap();
 
     let (mut command, file) = mess(&dir, "killed");
     let mut child = command.env("ISTHMUS_LAB_HANG", "1").spawn().unwrap();
@@ -226,7 +223,7 @@ fn nothing_is_left_of_a_failed_or_killed_test() {
     assert_eq!(orphans(), 1);
     child.kill().unwrap();
     child.wait().unwrap();
-    wait::until("the second orphan's end", LIMIT, || Ok(anyhow::ensure!(orphans() == 0, "it runs"))).unwrap();
+    wait::until_true("the second orphan's end", LIMIT, || orphans() == 0).unwrap();
 }
 
 #[test]

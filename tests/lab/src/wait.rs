@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 
 /// Asks `check` until it says `Ok`, every few milliseconds; after `limit` its last complaint is the error.
 ///
@@ -22,4 +22,15 @@ pub fn until<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Result<T
             Err(_) => sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// [`until`] for a plain yes or no.
+///
+/// # Errors
+/// When `limit` has passed and `check` still says no.
+pub fn until_true(what: &str, limit: Duration, mut check: impl FnMut() -> bool) -> Result<()> {
+    until(what, limit, || {
+        ensure!(check(), "not yet");
+        Ok(())
+    })
 }
