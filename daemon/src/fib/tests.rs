@@ -46,8 +46,10 @@ fn ip(arguments: &str) -> String {
 }
 
 fn routes(table: u32) -> Vec<String> {
+    // Link-local subnets come on their own time, and are nobody's concern here.
     let shown = [format!("-4 -o route show table {table}"), format!("-6 -o route show table {table}")];
-    shown.iter().flat_map(|command| ip(command).lines().map(tidy).collect::<Vec<_>>()).collect()
+    let lines = shown.iter().flat_map(|command| ip(command).lines().map(tidy).collect::<Vec<_>>());
+    lines.filter(|line| !line.starts_with("fe80::")).collect()
 }
 
 fn ours(table: u32) -> Vec<String> {
