@@ -183,6 +183,11 @@ impl Handle {
     /// Stops the tunnel; returns when its threads have ended and the device is gone.
     pub async fn stop(&self) {
         self.stop.cancel();
+        self.stopped().await;
+    }
+
+    /// Waits until the tunnel has ended, for whatever reason.
+    pub async fn stopped(&self) {
         // An error means that the control task is gone, and everything with it.
         let _ = self.done.clone().wait_for(|done| *done).await;
     }
