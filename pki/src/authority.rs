@@ -157,6 +157,12 @@ impl Authority {
         &self.facts
     }
 
+    /// True if it was signed as the CA of this site.
+    pub fn serves_site(&self, site: &str) -> bool {
+        let wanted = format!("CN={}", profile::site_ca_name(site));
+        self.facts.subject.split(", ").any(|part| part == wanted)
+    }
+
     /// The trust domain it serves.
     pub fn trust_domain(&self) -> &TrustDomain {
         &self.trust_domain
@@ -283,6 +289,9 @@ mod tests {
         let key = || Key::generate(Curve::P256).unwrap();
         let wrong = Authority::load(fabric.site.certificate().clone(), key());
         assert!(matches!(wrong, Err(Error::KeyMismatch { .. })));
+        assert!(
+            fabric.site.serves_site("s") && !fabric.site.serves_site("t") && !fabric.root.serves_site("s")
+        );
         let (leaf, leaf_key) = fabric.node("gw1");
         assert!(matches!(Authority::load(leaf, leaf_key), Err(Error::NotCa)));
     }

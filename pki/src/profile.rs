@@ -199,6 +199,11 @@ fn dns(name: &str) -> Result<SanType, Error> {
     Ia5String::try_from(name).map(SanType::DnsName).map_err(|_| bad())
 }
 
+/// Common name of a site's CA.
+pub fn site_ca_name(site: &str) -> String {
+    shorten(&format!("Isthmus site CA {site}")).to_owned()
+}
+
 /// Names here are ASCII, so a byte is a character.
 fn shorten(name: &str) -> &str {
     name.get(..MAX_NAME_LEN).unwrap_or(name)
