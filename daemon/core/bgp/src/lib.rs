@@ -9,15 +9,17 @@
 //! 4724 section 2 (End-of-RIB), 8212 (no policy, no routes), 9072 (long OPEN), 9687 (send hold timer).
 #![forbid(unsafe_code)]
 
-//pub mod adj_out;
+pub mod adj_out;
 mod family;
 pub mod fsm;
-//pub mod rib;
+pub mod rib;
 pub mod speaker;
 pub mod wire;
 
 pub use family::{Families, Family};
-pub use speaker::ConnectionId;
+pub use speaker::{
+    Config, ConnectionId, Event, Multipath, PeerConfig, PeerId, PeerStatus, Policy, Refused, Speaker,
+};
 
 /// AS_TRANS, the number that stands for a 4-octet one where only two octets fit (RFC 6793 section 9).
 pub const AS_TRANS: u32 = 23_456;

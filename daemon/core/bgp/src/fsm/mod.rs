@@ -381,7 +381,9 @@ impl Session {
 
     /// Does what [`Session::poll_timeout`] announced, if it is time.
     pub fn handle_timeout(&mut self, now: Instant) {
-        for (id, notification, why) in self.connections.iter().filter_map(|c| c.expired(now)).collect::<Vec<_>>() {
+        for (id, notification, why) in
+            self.connections.iter().filter_map(|c| c.expired(now)).collect::<Vec<_>>()
+        {
             self.fail(id, Some(notification), Failure::Transport, &why, now);
         }
         for connection in &mut self.connections {
@@ -393,7 +395,10 @@ impl Session {
             Dialing::Waiting(at) if at <= now && self.connections.is_empty() => {
                 self.dialing = Dialing::InProgress;
                 self.actions.push_back(Action::Dial);
-                let why = self.last_error.as_ref().map_or("dialing".into(), |e| format!("dialing again after: {e}"));
+                let why = self
+                    .last_error
+                    .as_ref()
+                    .map_or("dialing".into(), |e| format!("dialing again after: {e}"));
                 self.report(&why, now);
             }
             Dialing::HoldDown(at) if at <= now => {
@@ -436,7 +441,8 @@ impl Session {
     /// RFC 4271 section 6.8: of two connections whose OPENs are known, that of the higher identifier stays; RFC 6286: with equal
     /// identifiers, that of the higher AS number. Closes the loser; true if `id` goes on.
     fn survives_collision(&mut self, id: ConnectionId, negotiated: &Negotiated, now: Instant) -> bool {
-        let Some(other) = self.connections.iter().find(|c| c.id != id && !matches!(c.phase, Phase::OpenSent)) else {
+        let Some(other) = self.connections.iter().find(|c| c.id != id && !matches!(c.phase, Phase::OpenSent))
+        else {
             return true;
         };
         let ours = (self.config.router_id, self.config.local_asn);

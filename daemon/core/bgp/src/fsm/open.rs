@@ -13,7 +13,10 @@ pub(super) fn negotiate(config: &SessionConfig, open: &Open) -> Result<Negotiate
     check_asn(config, open)?;
     check_identifier(config, open)?;
     if matches!(open.hold_time, 1 | 2) {
-        return Err(refuse(code::open::HOLD_TIME, format!("peer offers a hold time of {} s", open.hold_time)));
+        return Err(refuse(
+            code::open::HOLD_TIME,
+            format!("peer offers a hold time of {} s", open.hold_time),
+        ));
     }
     let families = open.families().intersection(config.families);
     if families.is_empty() {

@@ -133,7 +133,9 @@ fn keepalives_are_paced_and_do_not_pile_up() {
     for second in 1..=8 {
         session.handle_heard(A, now + seconds(second));
         session.handle_timeout(now + seconds(second));
-        sent += std::iter::from_fn(|| session.poll_action()).filter(|a| matches!(a, Action::SendKeepalive(_))).count();
+        sent += std::iter::from_fn(|| session.poll_action())
+            .filter(|a| matches!(a, Action::SendKeepalive(_)))
+            .count();
         session.handle_sent(A);
     }
     assert_eq!(sent, 2);
@@ -141,7 +143,8 @@ fn keepalives_are_paced_and_do_not_pile_up() {
         session.handle_heard(A, now + seconds(second));
         session.handle_timeout(now + seconds(second));
     }
-    let queued = std::iter::from_fn(|| session.poll_action()).filter(|a| matches!(a, Action::SendKeepalive(_)));
+    let queued =
+        std::iter::from_fn(|| session.poll_action()).filter(|a| matches!(a, Action::SendKeepalive(_)));
     assert_eq!(queued.count(), 1, "nothing was taken, so one waits");
 }
 
@@ -207,7 +210,11 @@ fn every_refusal_is_paced() {
             if action == Action::Dial {
                 dials += 1;
                 session.handle_connected(A, clock);
-                session.handle_input(A, Input::Open(Open::new(1, 9, Ipv4Addr::new(9, 9, 9, 9), Families::ALL)), clock);
+                session.handle_input(
+                    A,
+                    Input::Open(Open::new(1, 9, Ipv4Addr::new(9, 9, 9, 9), Families::ALL)),
+                    clock,
+                );
                 assert!(session.handle_accepted(B, clock).is_err(), "held down means accepting nothing");
             }
         }
@@ -326,7 +333,9 @@ impl World {
             let (id, messages) = match action {
                 Action::SendOpen(id, open) => (id, vec![Flight::Message(Input::Open(open))]),
                 Action::SendKeepalive(id) => (id, vec![Flight::Message(Input::Keepalive)]),
-                Action::Close(id, Some(n)) => (id, vec![Flight::Message(Input::Notification(n)), Flight::Closed]),
+                Action::Close(id, Some(n)) => {
+                    (id, vec![Flight::Message(Input::Notification(n)), Flight::Closed])
+                }
                 Action::Close(id, None) => (id, vec![Flight::Closed]),
                 _ => continue,
             };
@@ -353,7 +362,9 @@ impl World {
 
 #[test]
 fn every_interleaving_of_two_connections_ends_in_at_most_one_session() {
-    for (asns, ids) in [([65_001, 65_002], [1, 2]), ([65_001, 65_002], [2, 1]), ([65_001, 65_002], [5, 5]), ([7, 7], [1, 2])] {
+    for (asns, ids) in
+        [([65_001, 65_002], [1, 2]), ([65_001, 65_002], [2, 1]), ([65_001, 65_002], [5, 5]), ([7, 7], [1, 2])]
+    {
         let now = Instant::now();
         let mut seen = HashSet::new();
         let mut todo = vec![World::new(now, asns, ids)];
@@ -379,7 +390,10 @@ fn every_interleaving_of_two_connections_ends_in_at_most_one_session() {
                 next.step(step, now);
                 let after = next.sessions.each_ref().map(|s| s.established().map(|(id, _)| id));
                 for (before, after) in before.into_iter().zip(after) {
-                    assert!(before.is_none() || after.is_none() || before == after, "Established was displaced");
+                    assert!(
+                        before.is_none() || after.is_none() || before == after,
+                        "Established was displaced"
+                    );
                 }
                 todo.push(next);
             }
@@ -390,7 +404,9 @@ fn every_interleaving_of_two_connections_ends_in_at_most_one_session() {
 
 #[test]
 fn collision_keeps_the_connection_of_the_higher_identifier() {
-    for (ids, asns, winner) in [([1, 2], [65_001, 65_002], 1), ([2, 1], [65_001, 65_002], 0), ([5, 5], [65_001, 65_002], 1)] {
+    for (ids, asns, winner) in
+        [([1, 2], [65_001, 65_002], 1), ([2, 1], [65_001, 65_002], 0), ([5, 5], [65_001, 65_002], 1)]
+    {
         let now = Instant::now();
         let mut world = World::new(now, asns, ids);
         // both sides know both connections before any message is read, then everything is read in turn

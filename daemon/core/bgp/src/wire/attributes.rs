@@ -228,14 +228,20 @@ impl Collected {
             kind::AGGREGATOR => {
                 aggregator(raw.value, context.four_octet).map(|found| self.aggregator = Some(found))
             }
-            kind::COMMUNITIES => numbers(raw.value).map(|all| self.communities = all.map(Community).collect()),
+            kind::COMMUNITIES => {
+                numbers(raw.value).map(|all| self.communities = all.map(Community).collect())
+            }
             kind::ORIGINATOR_ID => number(raw.value).map(|id| self.originator_id = Some(id.into())),
-            kind::CLUSTER_LIST => numbers(raw.value).map(|all| self.cluster_list = all.map(Ipv4Addr::from).collect()),
+            kind::CLUSTER_LIST => {
+                numbers(raw.value).map(|all| self.cluster_list = all.map(Ipv4Addr::from).collect())
+            }
             kind::AS4_PATH | kind::AS4_AGGREGATOR if context.four_octet => {
                 discard("from a speaker that sends four octets anyway (RFC 6793 section 4.1)")
             }
             kind::AS4_PATH => self.add_as4_path(raw.value),
-            kind::AS4_AGGREGATOR => aggregator(raw.value, true).map(|found| self.as4_aggregator = Some(found)),
+            kind::AS4_AGGREGATOR => {
+                aggregator(raw.value, true).map(|found| self.as4_aggregator = Some(found))
+            }
             _ => self.add_unknown(raw),
         }
     }
@@ -290,7 +296,8 @@ impl Collected {
     /// The attributes of the prefixes with this next hop; `None` if a mandatory one is missing.
     pub(super) fn finished(&self, next_hop: IpAddr) -> Option<Attributes> {
         // An aggregate made by a two-octet speaker: what came in four octets is older than it (RFC 6793 section 4.2.3).
-        let stale = self.aggregator.is_some_and(|a| self.as4_aggregator.is_some() && a.asn != crate::AS_TRANS);
+        let stale =
+            self.aggregator.is_some_and(|a| self.as4_aggregator.is_some() && a.asn != crate::AS_TRANS);
         let as4_path = self.as4_path.clone().filter(|_| !stale);
         let as4_aggregator = self.as4_aggregator.filter(|_| !stale && self.aggregator.is_some());
         Some(Attributes {
@@ -318,7 +325,9 @@ pub(super) fn check_flags(raw: Raw<'_>) -> Verdict {
         kind::AGGREGATOR | kind::COMMUNITIES | kind::AS4_PATH | kind::AS4_AGGREGATOR => {
             flag::OPTIONAL | flag::TRANSITIVE
         }
-        kind::MED | kind::ORIGINATOR_ID | kind::CLUSTER_LIST | kind::MP_REACH | kind::MP_UNREACH => flag::OPTIONAL,
+        kind::MED | kind::ORIGINATOR_ID | kind::CLUSTER_LIST | kind::MP_REACH | kind::MP_UNREACH => {
+            flag::OPTIONAL
+        }
         _ => return Ok(()),
     };
     if raw.flags & (flag::OPTIONAL | flag::TRANSITIVE) == expected {
@@ -343,7 +352,10 @@ fn number(value: &[u8]) -> Result<u32, (Disposition, String)> {
 fn numbers(value: &[u8]) -> Result<impl Iterator<Item = u32>, (Disposition, String)> {
     let (chunks, rest) = value.as_chunks::<4>();
     if chunks.is_empty() || !rest.is_empty() {
-        return Err((Disposition::TreatAsWithdraw, format!("is {} octets, not a multiple of four", value.len())));
+        return Err((
+            Disposition::TreatAsWithdraw,
+            format!("is {} octets, not a multiple of four", value.len()),
+        ));
     }
     Ok(chunks.iter().map(|chunk| u32::from_be_bytes(*chunk)))
 }
@@ -352,7 +364,9 @@ fn aggregator(value: &[u8], four_octet: bool) -> Result<Aggregator, (Disposition
     let mut reader = Reader::new(value);
     let asn = if four_octet { reader.u32() } else { reader.u16().map(u32::from) };
     match (asn, reader.u32()) {
-        (Some(asn), Some(id)) if asn != 0 && reader.is_empty() => Ok(Aggregator { asn, router_id: id.into() }),
+        (Some(asn), Some(id)) if asn != 0 && reader.is_empty() => {
+            Ok(Aggregator { asn, router_id: id.into() })
+        }
         _ => Err((Disposition::DiscardAttribute, "has a wrong length or AS 0".into())),
     }
 }

@@ -154,7 +154,8 @@ fn common_attributes(attributes: &Attributes, four_octet: bool) -> Result<Vec<u8
     put_aggregator(attributes, four_octet, &mut block)?;
     let communities: Vec<u8> = attributes.communities.iter().flat_map(|c| c.0.to_be_bytes()).collect();
     put_unless_empty(flag::OPTIONAL | flag::TRANSITIVE, kind::COMMUNITIES, &communities, &mut block)?;
-    let originator = attributes.originator_id.map(|id| id.octets()).into_iter().flatten().collect::<Vec<u8>>();
+    let originator =
+        attributes.originator_id.map(|id| id.octets()).into_iter().flatten().collect::<Vec<u8>>();
     put_unless_empty(flag::OPTIONAL, kind::ORIGINATOR_ID, &originator, &mut block)?;
     let clusters: Vec<u8> = attributes.cluster_list.iter().flat_map(|id| id.octets()).collect();
     put_unless_empty(flag::OPTIONAL, kind::CLUSTER_LIST, &clusters, &mut block)?;

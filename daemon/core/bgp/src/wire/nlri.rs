@@ -53,14 +53,19 @@ mod tests {
 
     #[test]
     fn fields() {
-        let v4 = |bytes: &[u8]| decode(bytes, Family::Ipv4Unicast).map(|p| p.iter().map(IpNet::to_string).collect::<Vec<_>>());
+        let v4 = |bytes: &[u8]| {
+            decode(bytes, Family::Ipv4Unicast).map(|p| p.iter().map(IpNet::to_string).collect::<Vec<_>>())
+        };
         assert_eq!(v4(&[]), Some(vec![]));
         assert_eq!(v4(&[0]), Some(vec!["0.0.0.0/0".into()]));
         assert_eq!(v4(&[16, 10, 1, 9, 10, 0xff]), Some(vec!["10.1.0.0/16".into(), "10.128.0.0/9".into()]));
         assert_eq!(v4(&[33, 1, 2, 3, 4, 5]), None);
         assert_eq!(v4(&[24, 1, 2]), None);
         assert_eq!(decode(&[129; 18], Family::Ipv6Unicast), None);
-        assert_eq!(decode(&[64, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 1], Family::Ipv6Unicast), Some(vec!["2001:db8:0:1::/64".parse().unwrap()]));
+        assert_eq!(
+            decode(&[64, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 1], Family::Ipv6Unicast),
+            Some(vec!["2001:db8:0:1::/64".parse().unwrap()])
+        );
     }
 
     proptest! {

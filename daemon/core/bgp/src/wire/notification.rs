@@ -211,9 +211,13 @@ impl Notification {
         match (self.code, self.subcode) {
             (code::CEASE, code::cease::SHUTDOWN | code::cease::RESET) => shutdown_text(&self.data),
             (code::CEASE, code::cease::MAX_PREFIXES) => max_prefixes_text(&self.data),
-            (code::OPEN, code::open::VERSION) => Some(format!("wants version {}", Reader::new(&self.data).u16()?)),
+            (code::OPEN, code::open::VERSION) => {
+                Some(format!("wants version {}", Reader::new(&self.data).u16()?))
+            }
             (code::OPEN, code::open::BAD_PEER_AS) => None,
-            (code::HEADER, code::header::BAD_LENGTH) => Some(format!("length {}", Reader::new(&self.data).u16()?)),
+            (code::HEADER, code::header::BAD_LENGTH) => {
+                Some(format!("length {}", Reader::new(&self.data).u16()?))
+            }
             _ if self.data.is_empty() => None,
             _ => Some(format!("data {}", hex(&self.data))),
         }
@@ -267,10 +271,16 @@ mod tests {
                 "Cease/Maximum Number of Prefixes Reached: limit 100 of ipv4-unicast",
             ),
             (Notification::new(4, 0), "Hold Timer Expired"),
-            (Notification::with_data(2, 1, vec![0, 4]), "OPEN Message Error/Unsupported Version Number: wants version 4"),
+            (
+                Notification::with_data(2, 1, vec![0, 4]),
+                "OPEN Message Error/Unsupported Version Number: wants version 4",
+            ),
             (Notification::with_data(6, 77, vec![1]), "Cease (6/77): data 01"),
             (Notification::new(99, 0), "unknown error code (99/0)"),
-            (Notification::with_data(6, 2, vec![3, b'a', 0x1b, b'b']), "Cease/Administrative Shutdown: \"a b\""),
+            (
+                Notification::with_data(6, 2, vec![3, b'a', 0x1b, b'b']),
+                "Cease/Administrative Shutdown: \"a b\"",
+            ),
         ];
         for (notification, text) in cases {
             assert_eq!(notification.to_string(), text);

@@ -132,7 +132,8 @@ impl Open {
     /// # Errors
     /// A capability over 255 bytes, or a message over 4096.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        let capabilities: Vec<_> = self.capabilities.iter().map(Capability::encode).collect::<Result<_, _>>()?;
+        let capabilities: Vec<_> =
+            self.capabilities.iter().map(Capability::encode).collect::<Result<_, _>>()?;
         let mut body = vec![VERSION];
         body.extend_from_slice(&self.my_as.to_be_bytes());
         body.extend_from_slice(&self.hold_time.to_be_bytes());

@@ -199,7 +199,9 @@ impl Located {
     /// The two ways to say End-of-RIB: nothing at all, or an MP_UNREACH_NLRI of nothing and nothing else.
     fn end_of_rib(&self, attributes: usize) -> Option<Family> {
         match self.mp_unreach {
-            Some(family) if attributes == 1 && self.withdrawn.is_empty() && !self.reaches_something() => Some(family),
+            Some(family) if attributes == 1 && self.withdrawn.is_empty() && !self.reaches_something() => {
+                Some(family)
+            }
             None if self.empty => Some(Family::Ipv4Unicast),
             _ => None,
         }

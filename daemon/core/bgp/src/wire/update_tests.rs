@@ -159,7 +159,7 @@ fn spoiled_attributes_without_reachable_prefixes_reset() {
 #[test]
 fn ipv4_prefixes_never_borrow_the_next_hop_of_mp_reach() {
     let mut reach = vec![0x80, 14, 30, 0, 2, 1, 16];
-    reach.extend_from_slice(&std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).octets());
+    reach.extend_from_slice(&Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).octets());
     reach.extend_from_slice(&[0, 64, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]);
     let update = Update::decode(&body(&[], &[&reach, ORIGIN, AS_PATH], NLRI), &EBGP).unwrap();
     assert_eq!(update.withdrawn, ["10.20.0.0/16".parse().unwrap()]);
@@ -169,10 +169,10 @@ fn ipv4_prefixes_never_borrow_the_next_hop_of_mp_reach() {
 
 #[test]
 fn ipv6_next_hops() {
-    let global = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-    let local = std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-    let none = std::net::Ipv6Addr::UNSPECIFIED;
-    let hop = |addresses: &[std::net::Ipv6Addr]| {
+    let global = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    let local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let none = Ipv6Addr::UNSPECIFIED;
+    let hop = |addresses: &[Ipv6Addr]| {
         mp_next_hop(Family::Ipv6Unicast, &addresses.iter().flat_map(|a| a.octets()).collect::<Vec<_>>())
     };
     assert_eq!(hop(&[global]), Some(Some(global.into())));
@@ -251,9 +251,18 @@ fn opaque_attributes_travel_byte_for_byte() {
                 let bytes = body(&[], &[ORIGIN, AS_PATH, NEXT_HOP, &attribute], NLRI);
                 let first = Update::decode(&bytes, &EBGP).unwrap();
                 let mut sent = Vec::new();
-                encode_announcement(&first.announced[0].attributes, &first.announced[0].prefixes, true, &mut sent).unwrap();
+                encode_announcement(
+                    &first.announced[0].attributes,
+                    &first.announced[0].prefixes,
+                    true,
+                    &mut sent,
+                )
+                .unwrap();
                 attribute[0] |= 0x20;
-                assert!(sent.windows(attribute.len()).any(|window| window == attribute), "{flags:x} {code} {length}");
+                assert!(
+                    sent.windows(attribute.len()).any(|window| window == attribute),
+                    "{flags:x} {code} {length}"
+                );
                 let second = Update::decode(frame(&sent).unwrap().unwrap().body, &EBGP).unwrap();
                 assert_eq!(first.announced, second.announced);
             }
@@ -276,7 +285,8 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
     } else {
         (0x0100_0000u32..0xdfff_ffff).prop_map(|address| IpAddr::V4(address.into())).boxed()
     };
-    let opaque = (prop::sample::select(vec![16u8, 23, 32, 35, 99]), prop::collection::vec(any::<u8>(), 0..300));
+    let opaque =
+        (prop::sample::select(vec![16u8, 23, 32, 35, 99]), prop::collection::vec(any::<u8>(), 0..300));
     (
         (prop::sample::select(vec![Origin::Igp, Origin::Egp, Origin::Incomplete]), next_hop),
         prop::collection::vec(1u32.., 0..300),
@@ -286,24 +296,38 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
         (any::<Option<u32>>(), prop::collection::vec(any::<u32>(), 0..4)),
         prop::option::of(opaque),
     )
-        .prop_map(|((origin, next_hop), path, (med, local_pref, atomic), aggregator, communities, reflected, opaque)| {
-            Attributes {
-                origin,
-                as_path: AsPath::new(path),
-                next_hop,
-                med,
-                local_pref,
-                atomic_aggregate: atomic,
-                aggregator: aggregator.map(|(asn, id)| Aggregator { asn, router_id: id.into() }),
+        .prop_map(
+            |(
+                (origin, next_hop),
+                path,
+                (med, local_pref, atomic),
+                aggregator,
                 communities,
-                originator_id: reflected.0.map(Into::into),
-                cluster_list: reflected.1.into_iter().map(Into::into).collect(),
-                opaque: opaque
-                    .map(|(code, value)| Opaque { flags: if value.len() > 255 { 0xf0 } else { 0xe0 }, code, value })
-                    .into_iter()
-                    .collect(),
-            }
-        })
+                reflected,
+                opaque,
+            )| {
+                Attributes {
+                    origin,
+                    as_path: AsPath::new(path),
+                    next_hop,
+                    med,
+                    local_pref,
+                    atomic_aggregate: atomic,
+                    aggregator: aggregator.map(|(asn, id)| Aggregator { asn, router_id: id.into() }),
+                    communities,
+                    originator_id: reflected.0.map(Into::into),
+                    cluster_list: reflected.1.into_iter().map(Into::into).collect(),
+                    opaque: opaque
+                        .map(|(code, value)| Opaque {
+                            flags: if value.len() > 255 { 0xf0 } else { 0xe0 },
+                            code,
+                            value,
+                        })
+                        .into_iter()
+                        .collect(),
+                }
+            },
+        )
 }
 
 fn prefixes(v6: bool) -> impl Strategy<Value = Vec<IpNet>> {
