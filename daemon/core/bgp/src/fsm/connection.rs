@@ -60,6 +60,8 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) direction: Direction,
     pub(super) phase: Phase,
+    /// The peer's KEEPALIVE has confirmed our OPEN.
+    pub(super) confirmed: bool,
     pub(super) last_heard: Instant,
     pub(super) established_at: Option<Instant>,
     /// Since when the transport has not taken what we want to send.
@@ -76,6 +78,7 @@ impl Connection {
             id,
             direction,
             phase: Phase::OpenSent,
+            confirmed: false,
             last_heard: now,
             established_at: None,
             stalled_since: Some(now),

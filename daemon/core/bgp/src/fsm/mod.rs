@@ -17,144 +17,22 @@
 mod connection;
 mod open;
 mod retry;
+mod types;
 
 use std::{
     collections::VecDeque,
-    fmt,
-    net::Ipv4Addr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
-    ConnectionId, Families,
-    wire::{Notification, Open, Peering, RouteRefresh, UpdateContext, code},
+    ConnectionId,
+    wire::{Notification, Open, code},
 };
 use connection::{Connection, Phase};
 pub use retry::Jitter;
 use retry::{Failure, Retry};
-
-/// What a session is made with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionConfig {
-    /// Own AS number.
-    pub local_asn: u32,
-    /// Own BGP identifier.
-    pub router_id: Ipv4Addr,
-    /// The AS number that the peer must have.
-    pub remote_asn: u32,
-    /// Hold time offered, in seconds: 0 or at least 3.
-    pub hold_time: u16,
-    /// Families offered.
-    pub families: Families,
-}
-
-/// States of RFC 4271 section 8.2.2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// Not trying, and refusing connections.
-    Idle,
-    /// Waiting for the next try, and for the peer to connect.
-    Active,
-    /// Dialing.
-    Connect,
-    /// Connected, waiting for the peer's OPEN.
-    OpenSent,
-    /// OPEN agreed, waiting for its confirmation.
-    OpenConfirm,
-    /// Routes flow.
-    Established,
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// Who opened a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// We dialed.
-    Outgoing,
-    /// The peer did.
-    Incoming,
-}
-
-/// What both sides agreed on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Negotiated {
-    /// The peer's BGP identifier.
-    pub remote_router_id: Ipv4Addr,
-    /// Hold time; zero: none, the session lives until TCP says otherwise.
-    pub hold_time: Duration,
-    /// Interval between KEEPALIVEs, a third of the hold time.
-    pub keepalive: Duration,
-    /// Families that both sides carry.
-    pub families: Families,
-    /// AS numbers are four octets wide in AS_PATH.
-    pub four_octet: bool,
-    /// Kind of peer.
-    pub peering: Peering,
-}
-
-impl Negotiated {
-    /// What an UPDATE's meaning depends on.
-    pub fn update_context(&self) -> UpdateContext {
-        UpdateContext { four_octet: self.four_octet, peering: self.peering, families: self.families }
-    }
-}
-
-/// A message as far as the state machine looks into it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// OPEN.
-    Open(Open),
-    /// KEEPALIVE.
-    Keepalive,
-    /// UPDATE; its content is for the RIB.
-    Update,
-    /// NOTIFICATION.
-    Notification(Notification),
-    /// ROUTE-REFRESH.
-    RouteRefresh(RouteRefresh),
-}
-
-impl Input {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Open(_) => "OPEN",
-            Self::Keepalive => "KEEPALIVE",
-            Self::Update => "UPDATE",
-            Self::Notification(_) => "NOTIFICATION",
-            Self::RouteRefresh(_) => "ROUTE-REFRESH",
-        }
-    }
-}
-
-/// What the owner of the session has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Open a connection; answer with [`Session::handle_connected`] or [`Session::handle_dial_failed`].
-    Dial,
-    /// Send our OPEN.
-    SendOpen(ConnectionId, Open),
-    /// Send a KEEPALIVE.
-    SendKeepalive(ConnectionId),
-    /// Send this if there is one, and close. The connection is already forgotten here.
-    Close(ConnectionId, Option<Notification>),
-    /// Routes may flow on this connection.
-    Up(ConnectionId, Arc<Negotiated>),
-    /// The established connection is gone: so is everything learned from it.
-    Down(ConnectionId),
-    /// The reported state changed.
-    Changed {
-        /// State before.
-        from: State,
-        /// State now.
-        to: State,
-    },
-}
+pub use types::{Action, Direction, Input, Negotiated, SessionConfig, State};
 
 /// How long to wait for the peer's OPEN (RFC 4271 section 8.2.2 suggests four minutes; a peer that has none after this has none).
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -366,7 +244,14 @@ impl Session {
                 self.fail(id, None, Failure::of(&notification), &why, now);
             }
             (Phase::OpenSent, Input::Open(open)) => self.handle_open(id, &open, now),
-            (Phase::OpenConfirm(negotiated), Input::Keepalive) => {
+            (Phase::OpenConfirm(_), Input::Keepalive) => {
+                connection.confirmed = true;
+                self.promote(now);
+            }
+            // While we wait for the other connection to lose, the peer has made up its mind for this one.
+            (Phase::OpenConfirm(negotiated), Input::Update | Input::RouteRefresh(_))
+                if connection.confirmed =>
+            {
                 let negotiated = Arc::clone(negotiated);
                 self.establish(id, negotiated, now);
             }
@@ -445,13 +330,32 @@ impl Session {
         else {
             return true;
         };
-        let ours = (self.config.router_id, self.config.local_asn);
-        let theirs = (negotiated.remote_router_id, self.config.remote_asn);
-        let winner = if ours > theirs { Direction::Outgoing } else { Direction::Incoming };
+        let winner = self.collision_winner(negotiated);
         let newcomer_wins = matches!(other.phase, Phase::OpenConfirm(_)) && other.direction != winner;
         let loser = if newcomer_wins { other.id } else { id };
         self.close(loser, Some(Notification::new(code::CEASE, code::cease::COLLISION)), now);
         newcomer_wins
+    }
+
+    fn collision_winner(&self, negotiated: &Negotiated) -> Direction {
+        let ours = (self.config.router_id, self.config.local_asn);
+        let theirs = (negotiated.remote_router_id, self.config.remote_asn);
+        if ours > theirs { Direction::Outgoing } else { Direction::Incoming }
+    }
+
+    /// Establishes the confirmed connection, unless another one may still beat it. Without this wait one side could settle on a
+    /// connection that the other side, whose view is a message older, is just closing; both would be lost.
+    fn promote(&mut self, now: Instant) {
+        let confirmed = self.connections.iter().find_map(|connection| match &connection.phase {
+            Phase::OpenConfirm(negotiated) if connection.confirmed => {
+                Some((connection.id, connection.direction, Arc::clone(negotiated)))
+            }
+            _ => None,
+        });
+        let Some((id, direction, negotiated)) = confirmed else { return };
+        if self.connections.len() == 1 || direction == self.collision_winner(&negotiated) {
+            self.establish(id, negotiated, now);
+        }
     }
 
     fn establish(&mut self, id: ConnectionId, negotiated: Arc<Negotiated>, now: Instant) {
@@ -474,6 +378,7 @@ impl Session {
             let connection = self.connections.remove(index);
             self.forget(&connection, notification);
             self.report("collision", now);
+            self.promote(now);
         }
     }
 
@@ -492,11 +397,14 @@ impl Session {
             self.retry.reset();
         }
         self.forget(&connection, notification);
-        self.last_error = Some(why.to_string());
-        if self.connections.is_empty() && !matches!(self.dialing, Dialing::InProgress | Dialing::Stopped) {
-            self.wait(failure, why, now);
-        } else {
+        if !self.connections.is_empty() {
             self.report(why, now);
+            return self.promote(now);
+        }
+        self.last_error = Some(why.to_string());
+        match self.dialing {
+            Dialing::InProgress | Dialing::Stopped => self.report(why, now),
+            Dialing::Waiting(_) | Dialing::HoldDown(_) => self.wait(failure, why, now),
         }
     }
 

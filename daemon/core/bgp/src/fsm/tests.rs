@@ -1,6 +1,7 @@
-use std::collections::HashSet;
+use std::{collections::HashSet, net::Ipv4Addr};
 
 use super::*;
+use crate::{Families, wire::RouteRefresh};
 
 fn config(local: u32, id: u8, remote: u32) -> SessionConfig {
     SessionConfig {
@@ -333,6 +334,7 @@ impl World {
             let (id, messages) = match action {
                 Action::SendOpen(id, open) => (id, vec![Flight::Message(Input::Open(open))]),
                 Action::SendKeepalive(id) => (id, vec![Flight::Message(Input::Keepalive)]),
+                Action::Up(id, _) => (id, vec![Flight::Message(Input::Update)]),
                 Action::Close(id, Some(n)) => {
                     (id, vec![Flight::Message(Input::Notification(n)), Flight::Closed])
                 }
@@ -346,7 +348,8 @@ impl World {
     /// What decides the future: states, and what is in flight.
     fn key(&self) -> String {
         let sessions = self.sessions.iter().map(|session| {
-            let connections: Vec<_> = session.connections.iter().map(|c| (c.id, c.phase.state())).collect();
+            let connections: Vec<_> =
+                session.connections.iter().map(|c| (c.id, c.phase.state(), c.confirmed)).collect();
             format!("{connections:?} {:?}", std::mem::discriminant(&session.dialing))
         });
         let flight = self.flight.iter().flatten().map(|queue| {
@@ -361,14 +364,14 @@ impl World {
 }
 
 #[test]
-fn every_interleaving_of_two_connections_ends_in_at_most_one_session() {
+fn every_interleaving_of_two_connections_ends_in_one_session() {
     for (asns, ids) in
         [([65_001, 65_002], [1, 2]), ([65_001, 65_002], [2, 1]), ([65_001, 65_002], [5, 5]), ([7, 7], [1, 2])]
     {
         let now = Instant::now();
         let mut seen = HashSet::new();
         let mut todo = vec![World::new(now, asns, ids)];
-        let mut agreed = 0;
+        let mut ended = 0;
         while let Some(world) = todo.pop() {
             for session in &world.sessions {
                 let standing = session.connections.iter().filter(|c| c.phase.state() == State::Established);
@@ -380,8 +383,8 @@ fn every_interleaving_of_two_connections_ends_in_at_most_one_session() {
             let steps = world.steps();
             if steps.is_empty() {
                 let ends = world.sessions.each_ref().map(|s| s.established().map(|(id, _)| id));
-                assert_eq!(ends[0], ends[1], "the two sides disagree");
-                agreed += usize::from(ends[0].is_some());
+                assert!(ends[0].is_some() && ends[0] == ends[1], "no common session: {ends:?}");
+                ended += 1;
                 continue;
             }
             for step in steps {
@@ -398,7 +401,7 @@ fn every_interleaving_of_two_connections_ends_in_at_most_one_session() {
                 todo.push(next);
             }
         }
-        assert!(agreed > 0);
+        assert!(ended > 1 && seen.len() > 100, "the search was cut short");
     }
 }
 

@@ -58,7 +58,8 @@ const SINGLE: Multipath = Multipath { maximum: 1, relax_as_path: true };
 fn each_step_decides_and_is_named() {
     use Verdict::{Best, Lost};
     let external = |id| neighbor(id, true);
-    let cases: Vec<((Source, Attributes), (Source, Attributes), Step)> = vec![
+    type Offer = (Source, Attributes);
+    let cases: Vec<(Offer, Offer, Step)> = vec![
         (
             (Source::Local, attributes(&[])),
             (external(1), changed(&[1], |a| a.local_pref = Some(900))),

@@ -16,7 +16,7 @@ mod peer;
 mod receive;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
     net::IpAddr,
     sync::Arc,
@@ -91,7 +91,7 @@ pub enum Event {
     UpdateFault {
         /// The peer's name.
         peer: Arc<str>,
-        /// What is wrong, and what was done about it.
+        /// The worst fault of the message, and what was done about it.
         fault: Fault,
     },
     /// Prefixes could not be announced: their attributes fit into no message.
@@ -128,7 +128,7 @@ pub struct Speaker {
     peers: BTreeMap<PeerId, Peer>,
     owners: HashMap<ConnectionId, PeerId>,
     rib: Rib,
-    events: std::collections::VecDeque<Event>,
+    events: VecDeque<Event>,
     /// Prefixes that the peers have not been told about yet.
     dirty: BTreeSet<IpNet>,
     /// Prefixes that the driver has not been told about yet.
@@ -147,7 +147,7 @@ impl Speaker {
             config: nothing,
             peers: BTreeMap::new(),
             owners: HashMap::new(),
-            events: std::collections::VecDeque::new(),
+            events: VecDeque::new(),
             dirty: BTreeSet::new(),
             changed: BTreeSet::new(),
             jitter: Jitter::new(seed),
@@ -419,5 +419,9 @@ impl Speaker {
     }
 }
 
+#[cfg(test)]
+mod net;
+#[cfg(test)]
+mod scripted;
 #[cfg(test)]
 mod tests;

@@ -64,11 +64,11 @@ impl Speaker {
             }
             Ok(input) => peer.session.handle_input(connection, input, now),
         }
+        // What comes next, this UPDATE's content too, is judged by what the message changed.
+        self.settle_actions(id);
         if message.kind == MessageType::Update {
             self.handle_update(id, connection, message.body, now);
         }
-        // What comes next in the stream is judged by what this message changed.
-        self.settle_actions(id);
     }
 
     fn handle_update(&mut self, id: PeerId, connection: ConnectionId, body: &[u8], now: Instant) {
@@ -84,7 +84,8 @@ impl Speaker {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let Some(rules) = peer.import_rules(self.config.asn, self.config.router_id) else { return };
         let Some(up) = &mut peer.up else { return };
-        for fault in update.faults {
+        // One event for each message, however many faults it is stuffed with.
+        if let Some(fault) = update.faults.into_iter().max_by_key(|fault| fault.disposition) {
             self.events.push_back(Event::UpdateFault { peer: Arc::clone(&peer.config.name), fault });
         }
         if let Some(family) = update.end_of_rib {

@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn header_rules() {
-        let cases: &[(Vec<u8>, Result<bool, (u8, u8, Vec<u8>)>)] = &[
+        type Outcome = Result<bool, (u8, u8, Vec<u8>)>;
+        let cases: &[(Vec<u8>, Outcome)] = &[
             (vec![], Ok(false)),
             (vec![0xff; 18], Ok(false)),
             (header(19, 4), Ok(true)),

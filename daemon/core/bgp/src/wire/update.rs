@@ -236,16 +236,11 @@ fn mp_next_hop(family: Family, field: &[u8]) -> Option<Option<IpAddr>> {
 }
 
 /// Attributes and the worst that was found about them.
+#[derive(Default)]
 struct Judged {
     collected: Collected,
     faults: Vec<Fault>,
     worst: Option<Disposition>,
-}
-
-impl Default for Judged {
-    fn default() -> Self {
-        Self { collected: Collected::default(), faults: Vec::new(), worst: None }
-    }
 }
 
 impl Judged {
