@@ -66,6 +66,7 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
     let mut peers = Peers::default();
     config.peers.iter().for_each(|peer| peers.add(&private, peer, config.mtu));
     control::announce(&board, &config);
+    peers.announce_endpoints(&board);
     let watcher = board.subscribe();
     let snapshot = Snapshot::new(peers.list.clone(), &board.snapshot());
     let engine = Arc::new(Engine::new(snapshot, sockets)?);
