@@ -106,6 +106,7 @@ enum KernelState {
     NotWanted,
     Failed,
     Stale,
+    Shadowed,
     /// A word of a daemon newer than this program, or none.
     Unknown,
 }
@@ -143,6 +144,7 @@ impl From<wire::KernelRoute> for Kernel {
             wire::KernelRouteState::NotWanted => KernelState::NotWanted,
             wire::KernelRouteState::Failed => KernelState::Failed,
             wire::KernelRouteState::Stale => KernelState::Stale,
+            wire::KernelRouteState::Shadowed => KernelState::Shadowed,
             wire::KernelRouteState::Unspecified => KernelState::Unknown,
         };
         Self { state, reason: kernel.reason }
@@ -219,7 +221,7 @@ impl Kernel {
         let tone = match self.state {
             KernelState::Installed => Tone::Good,
             KernelState::NotWanted => Tone::Plain,
-            KernelState::Stale | KernelState::Unknown => Tone::Warning,
+            KernelState::Stale | KernelState::Shadowed | KernelState::Unknown => Tone::Warning,
             KernelState::Failed => Tone::Bad,
         };
         Cell::new(self.state.word(), tone)
@@ -233,6 +235,7 @@ impl KernelState {
             Self::NotWanted => "not wanted",
             Self::Failed => "failed",
             Self::Stale => "stale",
+            Self::Shadowed => "shadowed",
             Self::Unknown => "unknown",
         }
     }
