@@ -1,0 +1,128 @@
+//! Files: keys are made 0600 and never overwritten; every error names the file and the remedy.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, bail};
+use isthmus_pki::{Authority, Key, bundle};
+use zeroize::Zeroizing;
+
+/// Longest file that is read, in bytes.
+const MAX_LEN: u64 = 1 << 20;
+/// Shortest passphrase for a new root, in bytes.
+const MIN_PASSPHRASE: usize = 12;
+
+/// Reads a file of reasonable size.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path).with_context(|| path.display().to_string())?;
+    read_from(&file).with_context(|| path.display().to_string())
+}
+
+fn read_from(file: &File) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    // Room for all of it at once: a growing buffer leaves copies of a secret behind.
+    let length = file.metadata()?.len();
+    if length > MAX_LEN {
+        bail!("{length} bytes; more than {MAX_LEN} are not read");
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1));
+    file.take(MAX_LEN).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a file that nobody but its owner may read.
+pub(crate) fn read_secret(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path).with_context(|| path.display().to_string())?;
+    let mode = file.metadata().with_context(|| path.display().to_string())?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let path = path.display();
+        bail!("{path}: others may read or change it (mode {:04o}); run `chmod 600 {path}`", mode & 0o7777);
+    }
+    read_from(&file).with_context(|| path.display().to_string())
+}
+
+/// Makes the directory, 0700 if it is new.
+pub(crate) fn make_dir(path: &Path) -> anyhow::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| path.display().to_string())
+}
+
+/// Refuses early if one of the files is there, so that a ceremony leaves no half of its results.
+pub(crate) fn refuse_existing(paths: &[&Path]) -> anyhow::Result<()> {
+    match paths.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
+        Some(path) => Err(exists(path)),
+        None => Ok(()),
+    }
+}
+
+fn exists(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{}: exists and is not overwritten; move it away or choose another directory",
+        path.display()
+    )
+}
+
+/// Writes a new file, 0600 for a secret, 0644 else, and sees it on the disk.
+pub(crate) fn write_new(path: &Path, contents: &[u8], secret: bool) -> anyhow::Result<()> {
+    let mode = if secret { 0o600 } else { 0o644 };
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(exists(path)),
+        other => other.with_context(|| path.display().to_string())?,
+    };
+    let written = file.write_all(contents).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // Half a key is worse than none; the write's own error is the one to report.
+        let _ = fs::remove_file(path);
+    }
+    written.with_context(|| path.display().to_string())
+}
+
+/// The passphrase of an existing key: from a file, or asked for at the terminal.
+pub(crate) fn passphrase(file: Option<&Path>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    match file {
+        Some(path) => from_file(path),
+        None => ask("Passphrase of the root key: "),
+    }
+}
+
+/// The passphrase of a new key; at the terminal it is asked for twice.
+pub(crate) fn new_passphrase(file: Option<&Path>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let passphrase = match file {
+        Some(path) => from_file(path)?,
+        None => ask("New passphrase for the root key: ")?,
+    };
+    if passphrase.len() < MIN_PASSPHRASE {
+        bail!("the passphrase has {} bytes; a root key needs at least {MIN_PASSPHRASE}", passphrase.len());
+    }
+    if file.is_none() && *ask("The same again: ")? != *passphrase {
+        bail!("the two passphrases differ; nothing was made");
+    }
+    Ok(passphrase)
+}
+
+fn from_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = read_secret(path)?;
+    while bytes.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
+        bytes.pop();
+    }
+    if bytes.is_empty() {
+        bail!("{}: the passphrase file is empty", path.display());
+    }
+    Ok(bytes)
+}
+
+fn ask(prompt: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let answer = rpassword::prompt_password(prompt)
+        .context("no terminal to ask for the passphrase; give --passphrase-file FILE")?;
+    Ok(Zeroizing::new(answer.into_bytes()))
+}
+
+/// A CA from its certificate file (the first certificate in it) and its key.
+pub(crate) fn authority(certificate: &Path, key: Key, key_path: &Path) -> anyhow::Result<Authority> {
+    let name = || certificate.display().to_string();
+    let first = bundle::certificates(&read(certificate)?).with_context(name)?.swap_remove(0);
+    Authority::load(first, key)
+        .with_context(|| format!("{} with {}", certificate.display(), key_path.display()))
+}

@@ -1,0 +1,108 @@
+//! `isthmus-ca`: the ceremony that makes a fabric's root, its site CAs and its first node certificates. Works without a network.
+
+#![forbid(unsafe_code)]
+
+mod files;
+mod generate;
+mod inspect;
+mod node;
+mod root;
+mod site;
+mod verify;
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::SystemTime,
+};
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use isthmus_pki::Serial;
+use time::{Duration, OffsetDateTime};
+
+#[derive(Parser)]
+#[command(
+    name = "isthmus-ca",
+    version,
+    about = "Offline ceremony: root, site CAs and node certificates of an Isthmus fabric"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The offline root: make it once, on a machine without a network.
+    #[command(subcommand)]
+    Root(root::Command),
+    /// A site's CA: request it at the site, sign it with the root.
+    #[command(subcommand)]
+    Site(site::Command),
+    /// A node's certificate: request it at the node, sign it with the site CA.
+    #[command(subcommand)]
+    Node(node::Command),
+    /// Show what is in a PEM or DER file, and why it would be refused.
+    Inspect(inspect::Args),
+    /// Verify a chain the way every Isthmus node does.
+    Verify(verify::Args),
+    /// Write shell completions and man pages.
+    #[command(hide = true)]
+    Generate(generate::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(e) => {
+            // Standard error gone: there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Root(command) => root::run(command)?,
+        Command::Site(command) => site::run(command)?,
+        Command::Node(command) => node::run(command)?,
+        Command::Inspect(args) => return inspect::run(&args),
+        Command::Verify(args) => verify::run(&args)?,
+        Command::Generate(args) => generate::run(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// This machine's clock, the only place that reads it.
+fn now() -> OffsetDateTime {
+    SystemTime::now().into()
+}
+
+/// Fresh random bytes from the cryptographic library.
+fn random() -> anyhow::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("no random bytes from the operating system")?;
+    Ok(bytes)
+}
+
+fn serial() -> anyhow::Result<Serial> {
+    random().map(Serial::from_random)
+}
+
+/// Lines for the person at the keyboard.
+fn say(lines: &[String]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}").context("standard output")?;
+    }
+    Ok(())
+}
+
+/// Command-line value parser: "90d", "24h".
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime =
+        humantime::parse_duration(text).map_err(|e| format!("{e}; write it like \"90d\" or \"24h\""))?;
+    Duration::try_from(lifetime).map_err(|_| "too long".to_owned())
+}

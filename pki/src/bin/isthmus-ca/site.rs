@@ -1,0 +1,114 @@
+//! `site csr` at the site, `site sign` at the root.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use isthmus_pki::{Curve, Key, Profile, TrustDomain, bundle, csr, facts::utc, id};
+use time::Duration;
+
+use crate::{files, root};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// At the site: make the site CA's key, which stays there, and a request for its certificate.
+    Csr(Csr),
+    /// At the root: sign a site's request. Only the public key is taken from it.
+    Sign(Sign),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Csr {
+    /// The site's name, such as aws-use1.
+    #[arg(long)]
+    site: String,
+    /// Trust domain of the fabric.
+    #[arg(long)]
+    trust_domain: TrustDomain,
+    /// Directory for site-ca.key and site-ca.csr; made if missing.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Sign {
+    /// The request from the site.
+    #[arg(long, value_name = "FILE")]
+    csr: PathBuf,
+    /// Directory that `root init` filled.
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// The site that this CA will serve.
+    #[arg(long)]
+    site: String,
+    /// Directory for site-ca.pem and root.pem, to be carried back; by default where the request is.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How long the site CA is valid.
+    #[arg(long, default_value = "90d", value_parser = crate::lifetime)]
+    lifetime: Duration,
+    /// File (mode 0600) with the root key's passphrase; without it, it is asked for.
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Csr(args) => request(&args),
+        Command::Sign(args) => sign(&args),
+    }
+}
+
+fn request(args: &Csr) -> anyhow::Result<()> {
+    id::check_segment(&args.site).with_context(|| format!("--site {}", args.site))?;
+    let (key_file, csr_file) = (args.out.join("site-ca.key"), args.out.join("site-ca.csr"));
+    files::refuse_existing(&[&key_file, &csr_file])?;
+    let key = Key::generate(Curve::P256)?;
+    let pem = csr::create(&key, &format!("Isthmus site CA {}", args.site), &args.trust_domain.id())?;
+    files::make_dir(&args.out)?;
+    files::write_new(&key_file, key.to_pem().as_bytes(), true)?;
+    files::write_new(&csr_file, pem.as_bytes(), false)?;
+    crate::say(&[
+        format!("made the key of site {}'s CA and a request for its certificate", args.site),
+        format!("  key          {} (stays at the site)", key_file.display()),
+        format!("  request      {} (carry it to the root)", csr_file.display()),
+        format!("  key SHA-256  {} (compare it there)", key.public().sha256()),
+    ])
+}
+
+fn sign(args: &Sign) -> anyhow::Result<()> {
+    let name = || args.csr.display().to_string();
+    let out = args.out.clone().or_else(|| args.csr.parent().map(Into::into)).unwrap_or_default();
+    let (file, root_file) = (out.join("site-ca.pem"), out.join("root.pem"));
+    files::refuse_existing(&[&file])?;
+    let request = csr::parse(&files::read(&args.csr)?).with_context(name)?;
+    let root = root::open(&args.root, args.passphrase_file.as_deref())?;
+    let profile = Profile::SiteCa { site: args.site.clone(), lifetime: args.lifetime };
+    let issued = root.issue(&profile, &request.public_key, crate::serial()?, crate::now())?;
+    if !out.as_os_str().is_empty() {
+        files::make_dir(&out)?;
+    }
+    files::write_new(&file, bundle::to_pem([&issued.certificate]).as_bytes(), false)?;
+    let mut lines = vec![
+        format!("signed the CA of site {} in trust domain {}", args.site, root.trust_domain()),
+        format!("  certificate  {}", file.display()),
+        format!("  valid until  {}", utc(issued.not_after.unix_timestamp())),
+        format!("  key SHA-256  {} (must be what the site read out)", request.public_key.sha256()),
+        format!("  the request called itself {}", request.subject),
+    ];
+    if files::refuse_existing(&[&root_file]).is_ok() {
+        files::write_new(&root_file, bundle::to_pem([root.certificate()]).as_bytes(), false)?;
+        lines.push(format!("  trust bundle {}", root_file.display()));
+    }
+    lines.extend(clamp_note(&issued));
+    crate::say(&lines)
+}
+
+/// A line for a lifetime that was cut.
+pub(crate) fn clamp_note(issued: &isthmus_pki::Issued) -> Option<String> {
+    let cut = issued.clamped?.unsigned_abs();
+    Some(format!(
+        "  note: {} shorter than asked for, so that it does not outlive its issuer",
+        humantime::format_duration(cut)
+    ))
+}

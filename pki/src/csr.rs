@@ -1,0 +1,158 @@
+//! Certificate signing requests (RFC 2986). Of a request only the public key is believed, and only after its signature held.
+
+use rcgen::{CertificateParams, DistinguishedName, DnType, SanType, string::Ia5String};
+use rustls_pki_types::CertificateSigningRequestDer;
+use x509_parser::{
+    certification_request::X509CertificationRequest,
+    extensions::{GeneralName, ParsedExtension},
+    prelude::FromDer as _,
+};
+
+use crate::{
+    id::SpiffeId,
+    key::{Key, PublicKey},
+};
+
+/// Longest request that is looked at, in bytes of PEM or DER.
+pub const MAX_LEN: usize = 64 << 10;
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Beyond [`MAX_LEN`].
+    #[error("the request has {0} bytes; more than {MAX_LEN} are refused")]
+    TooLong(usize),
+    /// Not one PEM block with a request.
+    #[error("not one PEM block CERTIFICATE REQUEST: {0}")]
+    Pem(String),
+    /// Not PKCS#10 in DER.
+    #[error("not a PKCS#10 request in DER: {0}")]
+    Der(String),
+    /// The key is not one we certify.
+    #[error("the request's key must be ECDSA P-256 or P-384")]
+    Key,
+    /// The requester did not prove to hold the key.
+    #[error("the request's signature does not verify with the key in it")]
+    Signature,
+    /// The request could not be made.
+    #[error("the request can't be made: {0}")]
+    Create(String),
+}
+
+/// A verified request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The key that the requester holds.
+    pub public_key: PublicKey,
+    /// What the requester calls itself: for people, not believed.
+    pub subject: String,
+    /// URI names it asks for: for people, not believed.
+    pub uris: Vec<String>,
+}
+
+/// Makes a request in PEM. `id` is a hint for the people at the ceremony; the signer decides what goes into the certificate.
+pub fn create(key: &Key, common_name: &str, id: &SpiffeId) -> Result<String, Error> {
+    let fail = |e: rcgen::Error| Error::Create(e.to_string());
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    let uri = Ia5String::try_from(id.to_string()).map_err(fail)?;
+    params.subject_alt_names = vec![SanType::URI(uri)];
+    params.serialize_request(key).and_then(|request| request.pem()).map_err(fail)
+}
+
+/// Reads a request in PEM or DER and checks its signature.
+pub fn parse(bytes: &[u8]) -> Result<Request, Error> {
+    if bytes.len() > MAX_LEN {
+        return Err(Error::TooLong(bytes.len()));
+    }
+    let der = if bytes.first() == Some(&0x30) { bytes.to_vec() } else { from_pem(bytes)? };
+    let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|e| Error::Der(e.to_string()))?;
+    if !rest.is_empty() {
+        return Err(Error::Der(format!("{} bytes follow the request", rest.len())));
+    }
+    let info = &request.certification_request_info;
+    let public_key = PublicKey::from_spki(info.subject_pki.raw).map_err(|_| Error::Key)?;
+    request.verify_signature().map_err(|_| Error::Signature)?;
+    Ok(Request { public_key, subject: info.subject.to_string(), uris: uris(&request) })
+}
+
+fn from_pem(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let block = pem::parse_many(bytes).map_err(|e| Error::Pem(e.to_string()))?;
+    match <[pem::Pem; 1]>::try_from(block) {
+        Ok([block]) if matches!(block.tag(), "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") => {
+            Ok(block.into_contents())
+        }
+        Ok([block]) => Err(Error::Pem(format!("it says {:?}", block.tag()))),
+        Err(blocks) => Err(Error::Pem(format!("{} blocks", blocks.len()))),
+    }
+}
+
+fn uris(request: &X509CertificationRequest<'_>) -> Vec<String> {
+    let extensions = request.requested_extensions().into_iter().flatten();
+    let names = extensions.filter_map(|extension| match extension {
+        ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
+        _ => None,
+    });
+    let uri = |name: &GeneralName<'_>| match name {
+        GeneralName::URI(uri) => Some((*uri).to_owned()),
+        _ => None,
+    };
+    names.flatten().filter_map(uri).collect()
+}
+
+/// DER of a request that [`create`] made; for those who send it on.
+pub fn to_der(pem: &str) -> Result<CertificateSigningRequestDer<'static>, Error> {
+    from_pem(pem.as_bytes()).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{id::TrustDomain, key::Curve};
+
+    fn request() -> (Key, String) {
+        let key = Key::generate(Curve::P256).unwrap();
+        let id = TrustDomain::parse("td").unwrap().id();
+        let pem = create(&key, "site a", &id).unwrap();
+        (key, pem)
+    }
+
+    #[test]
+    fn only_the_key_is_taken() {
+        let (key, pem) = request();
+        let parsed = parse(pem.as_bytes()).unwrap();
+        assert_eq!(parsed.public_key, key.public());
+        assert_eq!(
+            (parsed.subject.as_str(), parsed.uris.as_slice()),
+            ("CN=site a", ["spiffe://td".to_string()].as_slice())
+        );
+        assert_eq!(parse(&to_der(&pem).unwrap()).unwrap(), parsed);
+    }
+
+    #[test]
+    fn a_changed_request_is_refused() {
+        let (_, pem) = request();
+        let der = to_der(&pem).unwrap();
+        let at = der.windows(6).position(|w| w == b"site a").unwrap();
+        let mut changed = der.to_vec();
+        changed[at] = b'S';
+        assert_eq!(parse(&changed), Err(Error::Signature));
+        let mut longer = der.to_vec();
+        longer.push(0);
+        assert!(matches!(parse(&longer), Err(Error::Der(_))));
+        assert!(matches!(parse(format!("{pem}{pem}").as_bytes()), Err(Error::Pem(_))));
+        assert_eq!(parse(&vec![0x30; MAX_LEN + 1]), Err(Error::TooLong(MAX_LEN + 1)));
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+            bytes.insert(0, 0x30);
+            let _ = parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The ceremony with the real `isthmus-ca`, judged by OpenSSL.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+const PASSPHRASE: &str = "correct horse battery staple";
+
+/// A directory with a passphrase, a root and one site, made by the commands of the manual.
+struct Ceremony {
+    dir: TempDir,
+}
+
+impl Ceremony {
+    fn new() -> Self {
+        let this = Self { dir: tempfile::tempdir().unwrap() };
+        this.write("pass", PASSPHRASE, 0o600);
+        this.ok("root init --trust-domain fabric.example --out root --passphrase-file pass");
+        this.ok("site csr --site aws-use1 --trust-domain fabric.example --out site");
+        this.ok("site sign --csr site/site-ca.csr --root root --site aws-use1 --passphrase-file pass");
+        this.ok("node csr --site aws-use1 --name gw1 --trust-domain fabric.example --out node");
+        this.ok(NODE_SIGN);
+        this
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str, mode: u32) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus-ca"));
+        command.current_dir(self.dir.path()).args(arguments.split(' ')).output().unwrap()
+    }
+
+    fn ok(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        assert!(
+            output.status.success(),
+            "isthmus-ca {arguments}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn fails(&self, arguments: &str, want: &[&str]) {
+        let output = self.run(arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "isthmus-ca {arguments}: {message}");
+        for want in want {
+            assert!(message.contains(want), "isthmus-ca {arguments}: {message:?} lacks {want:?}");
+        }
+    }
+
+    fn openssl(&self, arguments: &str) -> String {
+        let output =
+            Command::new("openssl").current_dir(self.dir.path()).args(arguments.split(' ')).output().unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {text}");
+        text
+    }
+}
+
+const NODE_SIGN: &str = "node sign --csr node/node.csr --ca site/site-ca.pem --ca-key site/site-ca.key --site aws-use1 --name gw1";
+
+/// True if OpenSSL is there; where it is required, its absence is a failure.
+fn openssl_is_there() -> bool {
+    let there = Command::new("openssl").arg("version").output().is_ok_and(|o| o.status.success());
+    assert!(
+        there || env::var("ISTHMUS_PEERS").as_deref() != Ok("required"),
+        "openssl is missing and ISTHMUS_PEERS=required"
+    );
+    if !there {
+        eprintln!("skipped: openssl is not installed");
+    }
+    there
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn makes_a_fabric_that_verifies() {
+    let ceremony = Ceremony::new();
+    for (key, want) in [
+        ("root/root.key", 0o600),
+        ("site/site-ca.key", 0o600),
+        ("node/node.key", 0o600),
+        ("node/node.pem", 0o644),
+    ] {
+        assert_eq!(mode(&ceremony.path(key)), want, "{key}");
+    }
+    let id = "spiffe://fabric.example/site/aws-use1/node/gw1";
+    let out = ceremony
+        .ok(&format!("verify --bundle site/root.pem --chain node/node.pem --id {id} --key node/node.key"));
+    assert!(out.starts_with(&format!("ok: {id} until ")), "{out}");
+    assert!(ceremony.ok("root show root").contains("spiffe://fabric.example"));
+    let json: serde_json::Value =
+        serde_json::from_str(&ceremony.ok("inspect -o json node/node.pem")).unwrap();
+    assert_eq!((&json["schema"], &json["items"][0]["uris"][0]), (&"isthmus.inspect/v1".into(), &id.into()));
+}
+
+#[test]
+fn openssl_agrees() {
+    if !openssl_is_there() {
+        return;
+    }
+    let ceremony = Ceremony::new();
+    for purpose in ["sslserver", "sslclient"] {
+        let chain = "-CAfile root/root.pem -untrusted site/site-ca.pem node/node.pem";
+        assert!(ceremony.openssl(&format!("verify -x509_strict -purpose {purpose} {chain}")).contains("OK"));
+    }
+    ceremony.openssl("verify -x509_strict -CAfile root/root.pem site/site-ca.pem");
+    ceremony.openssl("verify -x509_strict -check_ss_sig -CAfile root/root.pem root/root.pem");
+    ceremony.openssl("pkcs8 -in root/root.key -passin file:pass -out plain.key");
+    let ours = ceremony.openssl("x509 -in root/root.pem -noout -pubkey");
+    assert_eq!(ceremony.openssl("pkey -in plain.key -pubout"), ours);
+    assert!(ceremony.openssl("req -in site/site-ca.csr -verify -noout").contains("OK"));
+    assert!(ceremony.openssl("req -in node/node.csr -verify -noout").contains("OK"));
+}
+
+#[test]
+fn of_an_openssl_request_only_the_key_is_taken() {
+    if !openssl_is_there() {
+        return;
+    }
+    let ceremony = Ceremony::new();
+    ceremony.write(
+        "req.cnf",
+        "[req]\ndistinguished_name=dn\nreq_extensions=e\nprompt=no\n[dn]\nCN=evil\nOU=a\n\
+         [e]\nbasicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign\nsubjectKeyIdentifier=hash\n\
+         subjectAltName=URI:spiffe://fabric.example/victim,DNS:evil\n1.2.3.4=ASN1:UTF8:unknown\n",
+        0o644,
+    );
+    ceremony.openssl("ecparam -name prime256v1 -genkey -noout -out evil.key");
+    ceremony.openssl("req -new -key evil.key -config req.cnf -out evil.csr");
+    ceremony.ok(
+        "node sign --csr evil.csr --ca site/site-ca.pem --ca-key site/site-ca.key --site aws-use1 --name gw9",
+    );
+    let text = ceremony.openssl("x509 -in node.pem -noout -text");
+    assert!(text.contains("URI:spiffe://fabric.example/site/aws-use1/node/gw9"), "{text}");
+    for absent in ["evil", "victim", "CA:TRUE", "Certificate Sign", "1.2.3.4"] {
+        assert!(!text.contains(absent), "{absent}: {text}");
+    }
+    assert_eq!(
+        ceremony.openssl("x509 -in node.pem -noout -pubkey"),
+        ceremony.openssl("pkey -in evil.key -pubout")
+    );
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let ceremony = Ceremony::new();
+    let before = fs::read(ceremony.path("root/root.key")).unwrap();
+    ceremony.fails(
+        "root init --trust-domain fabric.example --out root --passphrase-file pass",
+        &["root/root.pem", "not overwritten"],
+    );
+    ceremony
+        .fails("site csr --site aws-use1 --trust-domain fabric.example --out site", &["site/site-ca.key"]);
+    ceremony.fails(NODE_SIGN, &["node/node.pem", "move it away"]);
+    assert_eq!(fs::read(ceremony.path("root/root.key")).unwrap(), before);
+}
+
+#[test]
+fn errors_name_the_file_and_the_remedy() {
+    let ceremony = Ceremony::new();
+    let sign = "site sign --csr site/site-ca.csr --root root --site b --out b --passphrase-file";
+    ceremony.write("wrong", "not the passphrase", 0o600);
+    ceremony.fails(&format!("{sign} wrong"), &["root/root.key", "wrong passphrase"]);
+    ceremony.write("open", PASSPHRASE, 0o644);
+    ceremony.fails(&format!("{sign} open"), &["open", "chmod 600"]);
+    ceremony.fails(&format!("{sign} absent"), &["absent", "No such file"]);
+    ceremony.write("short", "short", 0o600);
+    ceremony.fails("root init --trust-domain a --out c --passphrase-file short", &["at least 12"]);
+    assert!(!ceremony.path("c").exists() && !ceremony.path("b").exists());
+    let node = NODE_SIGN.replace("--site aws-use1", "--site other");
+    ceremony.fails(&(node + " --out d"), &["site/site-ca.pem", "not the CA of site other"]);
+    let swapped = NODE_SIGN.replace("site/site-ca.key", "node/node.key");
+    ceremony.fails(&(swapped + " --out d"), &["node/node.key", "does not belong"]);
+    let leaf =
+        NODE_SIGN.replace("site/site-ca.pem", "node/node.pem").replace("site/site-ca.key", "node/node.key");
+    ceremony.fails(&(leaf + " --out d"), &["node/node.pem", "not a CA"]);
+    ceremony.write("broken.csr", "hello", 0o644);
+    ceremony.fails(&NODE_SIGN.replace("node/node.csr", "broken.csr").replace("gw1", "gw2"), &["broken.csr"]);
+    assert_eq!(ceremony.run("root init --trust-domain Fabric --out e").status.code(), Some(2));
+    assert_eq!(ceremony.run("nonsense").status.code(), Some(2));
+}
+
+#[test]
+fn verify_refuses_a_foreign_root_a_wrong_key_and_another_id() {
+    let (ceremony, foreign) = (Ceremony::new(), Ceremony::new());
+    let foreign_root = foreign.path("root/root.pem");
+    ceremony.fails(
+        &format!("verify --bundle {} --chain node/node.pem", foreign_root.display()),
+        &["node/node.pem", "another root"],
+    );
+    ceremony.fails(
+        "verify --bundle root/root.pem --chain node/node.pem --key site/site-ca.key",
+        &["site/site-ca.key", "does not belong"],
+    );
+    ceremony.fails(
+        "verify --bundle root/root.pem --chain node/node.pem --id spiffe://fabric.example/x",
+        &["belongs to spiffe://fabric.example/site/aws-use1/node/gw1"],
+    );
+    ceremony.fails("verify --bundle root/root.pem --chain site/site-ca.pem", &["never authenticates"]);
+}
