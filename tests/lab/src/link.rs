@@ -71,7 +71,11 @@ impl Netns {
         ports.iter().try_for_each(|port| self.enslave(port, name))
     }
 
-    fn enslave(&self, port: &str, bridge: &str) -> Result<()> {
+    /// Makes `port` a port of `bridge`.
+    ///
+    /// # Errors
+    /// When either does not exist.
+    pub fn enslave(&self, port: &str, bridge: &str) -> Result<()> {
         self.change(port, async |handle, index| {
             let bridge = link_index(&handle, bridge).await?;
             set(&handle, LinkUnspec::new_with_index(index).controller(bridge).up().build()).await
@@ -158,6 +162,21 @@ impl Netns {
             answer(&handle, &found).await
         })
         .with_context(|| format!("route to {destination} in {}", self.name()))
+    }
+
+    /// How many routes of both families bear this protocol number.
+    ///
+    /// # Errors
+    /// When netlink fails.
+    pub fn count_routes(&self, protocol: u8) -> Result<usize> {
+        self.netlink(async |handle| {
+            let mut count = 0;
+            for query in [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()] {
+                let routes: Vec<RouteMessage> = handle.route().get(query).execute().try_collect().await?;
+                count += routes.iter().filter(|route| u8::from(route.header.protocol) == protocol).count();
+            }
+            Ok(count)
+        })
     }
 
     /// Names of all interfaces.

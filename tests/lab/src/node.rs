@@ -179,8 +179,16 @@ impl Node {
     /// When it was not running, or is still there after 15 s (then it is killed).
     pub fn stop(&mut self) -> Result<ExitStatus> {
         self.signal(Signal::SIGTERM)?;
+        self.wait_end()
+    }
+
+    /// Waits for the end of a daemon that was told to leave.
+    ///
+    /// # Errors
+    /// As [`Node::stop`].
+    pub fn wait_end(&mut self) -> Result<ExitStatus> {
         let mut child = self.child.take().with_context(|| format!("{} is not running", self.name))?;
-        let ended = wait::until(&format!("{} to leave after SIGTERM", self.name), PATIENCE, || {
+        let ended = wait::until(&format!("{} to leave", self.name), PATIENCE, || {
             child.try_wait()?.context("it is still there")
         });
         ended.map_err(|error| {

@@ -4,6 +4,7 @@
 //! be left behind, whatever the test did and however it ended.
 
 mod enter;
+pub mod processes;
 mod support;
 mod test;
 

@@ -1,7 +1,7 @@
 //! Runs the body of a `#[test]` in a sandbox, by running the test binary again inside one.
 
 use std::{
-    env, fs,
+    env,
     io::{self, PipeReader, Read, Write},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     process::{Child, Command, Stdio},
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Lifetime, Support, enter_on_exec, support};
+use super::{Lifetime, Support, enter_on_exec, processes, support};
 use crate::bins::Bins;
 
 /// Names the test whose body this process is to run.
@@ -82,7 +82,7 @@ fn outside(limit: Duration, name: &str, user: bool, prepare: impl FnOnce(&mut Co
     let (mut child, output) = spawn(name, user, prepare).expect("the sandbox starts");
     let (said, in_time) = relay(limit, output);
     if !in_time {
-        let running = running_below(child.id());
+        let running = processes::listing_below(child.id());
         let _ = child.kill();
         let _ = child.wait();
         panic!("{name} did not end in time ({limit:?}); in the sandbox ran:\n{running}");
@@ -139,33 +139,4 @@ fn read_in_background(mut output: PipeReader) -> Receiver<Vec<u8>> {
 #[expect(clippy::print_stdout, reason = "this is the output of a test")]
 fn show(text: &str) {
     print!("{text}");
-}
-
-/// Command lines of all descendants of `root`, one a line.
-fn running_below(root: u32) -> String {
-    let processes: Vec<(u32, u32)> = all_processes();
-    let mut below = vec![root];
-    let mut lines = String::new();
-    while let Some(parent) = below.pop() {
-        for (pid, _) in processes.iter().filter(|(_, of)| *of == parent) {
-            below.push(*pid);
-            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            lines.push_str(&format!("  {pid} {command}\n"));
-        }
-    }
-    lines
-}
-
-/// Pairs of process and parent.
-fn all_processes() -> Vec<(u32, u32)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, even a parenthesis: fields are counted from its end.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
