@@ -1,0 +1,29 @@
+//! `Debug` of messages that carry private keys or bearer tokens: it shows whose they are, never what they are.
+
+use std::fmt;
+
+use crate::workload::{Jwtsvid, ValidateJwtsvidRequest, X509svid};
+
+impl fmt::Debug for X509svid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("X509svid")
+            .field("spiffe_id", &self.spiffe_id)
+            .field("hint", &self.hint)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Jwtsvid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jwtsvid")
+            .field("spiffe_id", &self.spiffe_id)
+            .field("hint", &self.hint)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ValidateJwtsvidRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValidateJwtsvidRequest").field("audience", &self.audience).finish_non_exhaustive()
+    }
+}

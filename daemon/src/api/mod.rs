@@ -1,0 +1,4 @@
+//! placeholder
+
+mod config;
+pub use config::*;
