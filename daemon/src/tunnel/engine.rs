@@ -78,3 +78,28 @@ impl Waiter<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{net::UdpSocket, sync::Arc};
+
+    use super::*;
+
+    #[test]
+    fn waiter_wakes_for_data_and_for_the_end() {
+        let snapshot = Snapshot::new(Vec::new(), &[]);
+        let engine = Arc::new(Engine::new(snapshot, Sockets::bind(0).unwrap()).unwrap());
+        let mut waiter = engine.waiter(engine.sockets.all());
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.send_to(b"x", ("127.0.0.1", engine.sockets.port())).unwrap();
+        assert!(waiter.wait().unwrap());
+        let other = Arc::clone(&engine);
+        let thread = std::thread::spawn(move || {
+            let mut waiter = other.waiter(std::iter::empty());
+            waiter.wait().unwrap()
+        });
+        engine.stop();
+        assert!(!thread.join().unwrap());
+        assert!(!waiter.wait().unwrap());
+    }
+}

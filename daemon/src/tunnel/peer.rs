@@ -109,6 +109,7 @@ impl Peer {
             session.set_endpoint(address);
         }
         self.config.store(Arc::new(config.clone()));
+        *self.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Takes the address that the endpoint's name stands for, unless the peer answers where it is.

@@ -8,7 +8,10 @@ use std::{
 };
 
 use isthmus_tunnel::buffer::Outbox;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{setsockopt, sockopt},
+};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Error, sys};
@@ -129,9 +132,13 @@ fn open(domain: Domain, address: SocketAddr) -> io::Result<Socket> {
         socket.set_only_v6(true)?;
     }
     socket.set_nonblocking(true)?;
-    // Best effort: the kernel caps both at net.core.{r,w}mem_max.
-    let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
-    let _ = socket.set_send_buffer_size(SEND_BUFFER);
+    // Best effort: without CAP_NET_ADMIN the kernel caps both at net.core.{r,w}mem_max.
+    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+    }
+    if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
+        let _ = socket.set_send_buffer_size(SEND_BUFFER);
+    }
     socket.bind(&address.into())?;
     Ok(socket)
 }
