@@ -13,3 +13,4 @@ pub mod metrics;
 pub mod routes;
 pub mod secret;
 pub mod tunnel;
+pub mod unix_socket;

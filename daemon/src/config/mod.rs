@@ -141,7 +141,7 @@ fn explain(message: &str) -> (String, String) {
         };
         return (format!("unknown key `{unknown}`"), help);
     }
-    (message.to_owned(), "see `man isthmusd` or docs/reference/config.md for the form of each key".to_owned())
+    (message.to_owned(), "docs/reference/config.md shows the form of each key".to_owned())
 }
 
 #[derive(Deserialize)]

@@ -1,4 +1,24 @@
-//! placeholder
+//! Identity: the node's own SVID, issuing to workloads, the Workload API, and TLS between SPIFFE identities.
+//!
+//! [`start`] loads and checks every file, binds the Workload API's socket and returns a [`Handle`]. [`Handle::apply`] does the same
+//! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
 
+pub mod attest;
+mod certificates;
 mod config;
+mod files;
+mod handle;
+mod issuing;
+mod material;
+#[cfg(test)]
+mod tests;
+pub mod tls;
+mod workload;
+
+pub use certificates::{CertificateInfo, Kind};
 pub use config::*;
+pub use files::FileError;
+pub use handle::{Error, Handle, start};
+pub use issuing::{Error as IssuerError, Issuer};
+pub use material::{Error as MaterialError, Material};
+pub use workload::Error as SocketError;

@@ -103,6 +103,18 @@ impl Peers {
         }
     }
 
+    /// Tells the board the outer addresses; they change when peers roam.
+    pub(super) fn announce_endpoints(&self, board: &Board) {
+        let now = Instant::now();
+        let endpoints = self.list.iter().filter_map(|peer| peer.session().status(now).endpoint);
+        let mut addresses: Vec<IpAddr> = endpoints.map(|endpoint| endpoint.ip()).collect();
+        addresses.sort();
+        addresses.dedup();
+        if addresses != board.underlay() {
+            board.set_underlay(addresses);
+        }
+    }
+
     /// Logs what changed since the last call.
     fn log(&mut self) {
         for peer in &self.list {
@@ -168,23 +180,11 @@ impl Control {
 
     fn look_around(&mut self) {
         metrics::update(&self.engine);
-        self.board_underlay();
+        self.peers.announce_endpoints(&self.board);
         if self.threads.iter().any(JoinHandle::is_finished) && !self.stop.is_cancelled() {
             tracing::error!("a packet thread ended (was the TUN device deleted?): stopping isthmusd");
             self.shutdown.cancel();
             self.stop.cancel();
-        }
-    }
-
-    /// Outer addresses change when peers roam.
-    fn board_underlay(&self) {
-        let now = Instant::now();
-        let endpoints = self.peers.list.iter().filter_map(|peer| peer.session().status(now).endpoint);
-        let mut addresses: Vec<IpAddr> = endpoints.map(|endpoint| endpoint.ip()).collect();
-        addresses.sort();
-        addresses.dedup();
-        if addresses != self.board.underlay() {
-            self.board.set_underlay(addresses);
         }
     }
 
@@ -218,7 +218,7 @@ impl Control {
         std::mem::swap(&mut self.config, &mut config);
         announce(&self.board, &self.config);
         self.rebuild();
-        self.board_underlay();
+        self.peers.announce_endpoints(&self.board);
         Ok(words)
     }
 

@@ -66,6 +66,7 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
     let mut peers = Peers::default();
     config.peers.iter().for_each(|peer| peers.add(&private, peer, config.mtu));
     control::announce(&board, &config);
+    peers.announce_endpoints(&board);
     let watcher = board.subscribe();
     let snapshot = Snapshot::new(peers.list.clone(), &board.snapshot());
     let engine = Arc::new(Engine::new(snapshot, sockets)?);
@@ -183,6 +184,11 @@ impl Handle {
     /// Stops the tunnel; returns when its threads have ended and the device is gone.
     pub async fn stop(&self) {
         self.stop.cancel();
+        self.stopped().await;
+    }
+
+    /// Waits until the tunnel has ended, for whatever reason.
+    pub async fn stopped(&self) {
         // An error means that the control task is gone, and everything with it.
         let _ = self.done.clone().wait_for(|done| *done).await;
     }

@@ -1,0 +1,50 @@
+//! File descriptors that stand for a process: unlike its number they never come to mean another one.
+
+use std::{
+    io,
+    mem::size_of,
+    os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::net::UnixStream;
+
+// <asm-generic/socket.h>, Linux 6.5.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// The process that connected, from the socket itself where the kernel knows how, else by its number.
+pub(super) fn of_peer(stream: &UnixStream, pid: u32) -> io::Result<OwnedFd> {
+    from_socket(stream).or_else(|_| open(pid))
+}
+
+fn from_socket(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let mut fd: RawFd = -1;
+    let mut length = libc::socklen_t::try_from(size_of::<RawFd>()).map_err(io::Error::other)?;
+    // SAFETY: the pointers are to live variables of the size that `length` states, for the time of the call.
+    let result = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut length)
+    };
+    if result != 0 || fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else holds it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// pidfd_open(2).
+pub(super) fn open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the system call takes two integers and touches no memory of ours.
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, libc::PIDFD_NONBLOCK) };
+    let fd = RawFd::try_from(result).map_err(io::Error::other)?;
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else holds it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A pidfd is readable once its process has ended. An error counts as ended.
+pub(super) fn has_ended(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO) != Ok(0)
+}

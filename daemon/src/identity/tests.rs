@@ -1,0 +1,473 @@
+//! The subsystem as a workload sees it: a real socket, a real gRPC client, certificates made by the PKI library.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use isthmus_pki::{
+    Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain, TrustStore, bundle, id,
+    verify::{self, Purpose},
+};
+use isthmus_proto::workload::{
+    JwtBundlesRequest, JwtsvidRequest, X509BundlesRequest, X509svidRequest, X509svidResponse,
+    spiffe_workload_api_client::SpiffeWorkloadApiClient,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Streaming, transport::Channel};
+
+use super::*;
+
+const NODE: (&str, &str) = ("aws-use1", "gw1");
+
+/// A node's files in a directory of their own, as the ceremony leaves them.
+struct Files {
+    dir: TempDir,
+    root: Authority,
+}
+
+fn serial() -> Serial {
+    Serial::from_random(rand::random())
+}
+
+fn domain() -> TrustDomain {
+    TrustDomain::parse("fabric.example").unwrap()
+}
+
+impl Files {
+    fn new() -> Self {
+        let key = Key::generate(Curve::P384).unwrap();
+        let now = SystemTime::now().into();
+        let root = Authority::root(&domain(), key, time::Duration::days(3650), serial(), now).unwrap();
+        let this = Self { dir: tempfile::tempdir().unwrap(), root };
+        this.write("root.pem", &bundle::to_pem([this.root.certificate()]), 0o644);
+        this.new_site(NODE.0);
+        this.new_node(NODE.0, NODE.1);
+        this
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str, mode: u32) {
+        fs::remove_file(self.path(name)).ok();
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn new_site(&self, site: &str) {
+        let key = Key::generate(Curve::P256).unwrap();
+        let profile = Profile::SiteCa { site: site.into(), lifetime: time::Duration::days(90) };
+        let issued = self.root.issue(&profile, &key.public(), serial(), SystemTime::now().into()).unwrap();
+        self.write("site-ca.pem", &bundle::to_pem([&issued.certificate]), 0o644);
+        self.write("site-ca.key", &key.to_pem(), 0o600);
+    }
+
+    fn site(&self) -> Authority {
+        let key = Key::from_pem(&fs::read(self.path("site-ca.key")).unwrap(), None).unwrap();
+        let certificate = bundle::certificates(&fs::read(self.path("site-ca.pem")).unwrap()).unwrap().remove(0);
+        Authority::load(certificate, key).unwrap()
+    }
+
+    fn svid(&self, path: &str) -> (Vec<CertificateDer<'static>>, Key) {
+        let (site, key) = (self.site(), Key::generate(Curve::P256).unwrap());
+        let id = domain().member(path).unwrap();
+        let profile = Profile::Svid { id, dns_names: vec![], lifetime: time::Duration::days(1) };
+        let issued = site.issue(&profile, &key.public(), serial(), SystemTime::now().into()).unwrap();
+        (vec![issued.certificate, site.certificate().clone()], key)
+    }
+
+    fn new_node(&self, site: &str, name: &str) {
+        let (chain, key) = self.svid(id::node_id(&domain(), site, name).unwrap().path());
+        self.write("node.pem", &bundle::to_pem(&chain), 0o644);
+        self.write("node.key", &key.to_pem(), 0o600);
+    }
+
+    fn config(&self) -> Config {
+        Config { trust_bundle: self.path("root.pem"), svid: self.path("node.pem"), key: self.path("node.key") }
+    }
+
+    fn issuer(&self) -> IssuerConfig {
+        IssuerConfig { certificate: self.path("site-ca.pem"), key: self.path("site-ca.key") }
+    }
+
+    fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
+        WorkloadApiConfig { socket: self.path("workload.sock"), entries }
+    }
+
+    fn bundle(&self) -> Bundle {
+        Bundle::parse(self.root.certificate()).unwrap()
+    }
+
+    fn load(&self) -> Result<Material, MaterialError> {
+        Material::load(&self.config(), Some(NODE), SystemTime::now())
+    }
+}
+
+fn own_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+fn entry(path: &str, uid: u32, ttl: Duration) -> Entry {
+    Entry { path: path.into(), selectors: vec![Selector::Uid(uid)], ttl, dns_names: vec!["api.example".into()] }
+}
+
+fn hour(path: &str) -> Entry {
+    entry(path, own_uid(), Duration::from_secs(3600))
+}
+
+/// A daemon's identity subsystem with its files.
+struct Node {
+    files: Files,
+    handle: Handle,
+    shutdown: CancellationToken,
+}
+
+impl Node {
+    async fn new(entries: Vec<Entry>) -> Self {
+        let (files, shutdown) = (Files::new(), CancellationToken::new());
+        let node = Some((NODE.0.to_string(), NODE.1.to_string()));
+        let api = Some(files.workload_api(entries));
+        let handle =
+            start(Some(files.config()), Some(files.issuer()), api, node, shutdown.clone()).await.unwrap();
+        Self { files, handle, shutdown }
+    }
+
+    async fn client(&self) -> SpiffeWorkloadApiClient<Channel> {
+        let address = format!("unix:{}", self.files.path("workload.sock").display());
+        SpiffeWorkloadApiClient::connect(address).await.unwrap()
+    }
+
+    async fn fetch(&self) -> Result<Streaming<X509svidResponse>, tonic::Status> {
+        Ok(self.client().await.fetch_x509svid(with_header(X509svidRequest {})).await?.into_inner())
+    }
+
+    async fn apply(&self, entries: Vec<Entry>) -> Vec<String> {
+        let files = &self.files;
+        let api = Some(files.workload_api(entries));
+        self.handle.apply(Some(files.config()), Some(files.issuer()), api).await.unwrap()
+    }
+}
+
+fn with_header<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("workload.spiffe.io", "true".parse().unwrap());
+    request
+}
+
+/// Splits concatenated DER and verifies it against the fabric's root; gives the ID and the serial number.
+fn check(files: &Files, response: &X509svidResponse) -> Vec<(String, String)> {
+    let one = |svid: &isthmus_proto::workload::X509svid| {
+        let chain = bundle::certificates(&svid.x509_svid).unwrap();
+        let store = TrustStore::from(Bundle::parse(&svid.bundle).unwrap());
+        assert_eq!(Bundle::parse(&svid.bundle).unwrap(), files.bundle());
+        let verified = verify::verify(&chain, &store, Purpose::Client, SystemTime::now().into()).unwrap();
+        let key = Key::from_pkcs8(&svid.x509_svid_key).unwrap();
+        isthmus_pki::authority::check_key(&verified.leaf, &key).unwrap();
+        assert_eq!(verified.id.to_string(), svid.spiffe_id);
+        (svid.spiffe_id.clone(), verified.leaf.serial)
+    };
+    response.svids.iter().map(one).collect()
+}
+
+#[tokio::test]
+async fn a_workload_gets_its_identities_at_once() {
+    let node = Node::new(vec![hour("/a"), entry("/b", own_uid() + 1, Duration::from_secs(60)), hour("/c")]).await;
+    let first = node.fetch().await.unwrap().message().await.unwrap().unwrap();
+    let ids: Vec<String> = check(&node.files, &first).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, ["spiffe://fabric.example/a", "spiffe://fabric.example/c"]);
+}
+
+#[tokio::test]
+async fn bundles_come_alone_too() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let request = with_header(X509BundlesRequest {});
+    let mut stream = node.client().await.fetch_x509_bundles(request).await.unwrap().into_inner();
+    let first = stream.message().await.unwrap().unwrap();
+    assert_eq!(first.bundles["spiffe://fabric.example"], node.files.bundle().to_der());
+}
+
+#[tokio::test]
+async fn the_header_is_demanded_of_every_call() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let mut client = node.client().await;
+    let code = |status: tonic::Status| status.code();
+    assert_eq!(client.fetch_x509svid(X509svidRequest {}).await.map_err(code).unwrap_err(), Code::InvalidArgument);
+    let mut twice = with_header(X509svidRequest {});
+    twice.metadata_mut().append("workload.spiffe.io", "true".parse().unwrap());
+    assert_eq!(client.fetch_x509svid(twice).await.map_err(code).unwrap_err(), Code::InvalidArgument);
+    let bundles = client.fetch_x509_bundles(X509BundlesRequest {}).await.map_err(code);
+    assert_eq!(bundles.unwrap_err(), Code::InvalidArgument);
+    let jwt = client.fetch_jwtsvid(JwtsvidRequest::default()).await.map_err(code);
+    assert_eq!(jwt.unwrap_err(), Code::InvalidArgument);
+    let jwt = client.fetch_jwt_bundles(with_header(JwtBundlesRequest {})).await.unwrap_err();
+    assert_eq!(jwt.code(), Code::Unimplemented);
+    assert!(jwt.message().contains("no JWT-SVIDs"));
+}
+
+#[tokio::test]
+async fn a_stranger_gets_the_text_that_clients_know() {
+    let node = Node::new(vec![entry("/a", own_uid() + 1, Duration::from_secs(60))]).await;
+    let status = node.fetch().await.unwrap().message().await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::PermissionDenied, "no identity issued"));
+    let request = with_header(X509BundlesRequest {});
+    let mut stream = node.client().await.fetch_x509_bundles(request).await.unwrap().into_inner();
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn renewal_is_pushed_with_a_new_key() {
+    let node = Node::new(vec![entry("/a", own_uid(), Duration::from_secs(2))]).await;
+    let mut stream = node.fetch().await.unwrap();
+    let first = stream.message().await.unwrap().unwrap();
+    let second = stream.message().await.unwrap().unwrap();
+    assert_ne!(check(&node.files, &first), check(&node.files, &second));
+    assert_ne!(first.svids[0].x509_svid_key, second.svids[0].x509_svid_key);
+}
+
+#[tokio::test]
+async fn changes_are_pushed_and_nothing_else() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let mut stream = node.fetch().await.unwrap();
+    let first = stream.message().await.unwrap().unwrap();
+    assert!(node.apply(vec![hour("/a")]).await.is_empty());
+    // An entry of another user changes nothing for this one.
+    let stranger = entry("/z", own_uid() + 1, Duration::from_secs(60));
+    assert_eq!(node.apply(vec![hour("/a"), stranger]).await, ["workload_api: 2 entries"]);
+    node.apply(vec![hour("/a"), hour("/b")]).await;
+    // The next message is that of the last change: none was sent for the two before.
+    let second = stream.message().await.unwrap().unwrap();
+    assert_eq!((first.svids.len(), second.svids.len()), (1, 2));
+    // A new site CA: reissued under it.
+    node.files.new_site(NODE.0);
+    node.files.new_node(NODE.0, NODE.1);
+    let changes = node.apply(vec![hour("/a"), hour("/b")]).await;
+    assert!(changes.iter().any(|change| change.contains("site-ca")), "{changes:?}");
+    let third = stream.message().await.unwrap().unwrap();
+    assert_eq!(check(&node.files, &third).len(), 2);
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_right_is_gone() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let mut stream = node.fetch().await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    assert_eq!(node.handle.certificates().iter().filter(|c| c.kind == Kind::WorkloadSvid).count(), 1);
+    node.apply(vec![]).await;
+    let status = stream.message().await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::PermissionDenied, "no identity issued"));
+    while node.handle.certificates().iter().any(|c| c.kind == Kind::WorkloadSvid) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn shows_what_it_holds() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let kinds: Vec<Kind> = node.handle.certificates().iter().map(|c| c.kind).collect();
+    assert_eq!(kinds, [Kind::Root, Kind::NodeSvid, Kind::SiteCa]);
+    assert_eq!(node.handle.spiffe_id().unwrap(), "spiffe://fabric.example/site/aws-use1/node/gw1");
+    let (fine, summary) = node.handle.summary();
+    assert!(fine && summary.contains("0 workload SVIDs"), "{summary}");
+}
+
+#[tokio::test]
+async fn random_bytes_at_the_socket_harm_nothing() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let path = node.files.path("workload.sock");
+    for round in 0..64u32 {
+        let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let mut junk: Vec<u8> = if round % 2 == 0 { b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec() } else { vec![] };
+        junk.extend((0..256).map(|_| rand::random::<u8>()));
+        // The server may hang up at any time.
+        let _ = stream.write_all(&junk).await;
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+    assert!(node.fetch().await.unwrap().message().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_clean_stop_tells_the_streams_and_removes_the_socket() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let mut stream = node.fetch().await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    // A client that neither speaks nor reads does not hold the daemon up.
+    let _mute = tokio::net::UnixStream::connect(node.files.path("workload.sock")).await.unwrap();
+    node.shutdown.cancel();
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::Unavailable);
+    node.handle.stopped().await;
+    assert!(!node.files.path("workload.sock").exists());
+}
+
+#[tokio::test]
+async fn a_bad_reload_changes_nothing() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let mut stream = node.fetch().await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    let before = node.handle.certificates();
+    let files = &node.files;
+    let apply = |entries| {
+        node.handle.apply(Some(files.config()), Some(files.issuer()), Some(files.workload_api(entries)))
+    };
+    assert!(matches!(apply(vec![hour("/a"), hour("/..")]).await, Err(Error::Issuer(IssuerError::Entry { .. }))));
+    files.write("node.pem", "nonsense", 0o644);
+    assert!(matches!(apply(vec![]).await, Err(Error::Material(MaterialError::File(_)))));
+    assert!(matches!(
+        node.handle.apply(None, Some(files.issuer()), None).await,
+        Err(Error::IssuerAlone)
+    ));
+    assert_eq!(node.handle.certificates(), before);
+    assert!(node.fetch().await.unwrap().message().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_socket_can_be_moved() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let mut stream = node.fetch().await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    let files = &node.files;
+    let mut api = files.workload_api(vec![hour("/a")]);
+    api.socket = files.path("other.sock");
+    node.handle.apply(Some(files.config()), Some(files.issuer()), Some(api)).await.unwrap();
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::Unavailable);
+    assert!(files.path("other.sock").exists());
+    node.shutdown.cancel();
+    node.handle.stopped().await;
+    assert!(!files.path("other.sock").exists() && !files.path("workload.sock").exists());
+}
+
+fn error(result: Result<impl Sized, impl std::fmt::Display>) -> String {
+    match result {
+        Ok(_) => panic!("must be refused"),
+        Err(e) => e.to_string(),
+    }
+}
+
+fn has(message: &str, wanted: &[&str]) {
+    for want in wanted {
+        assert!(message.contains(want), "{message:?} lacks {want:?}");
+    }
+}
+
+#[test]
+fn material_is_refused_with_file_and_remedy() {
+    let files = Files::new();
+    files.load().unwrap();
+    files.write("node.key", &fs::read_to_string(files.path("node.key")).unwrap(), 0o640);
+    has(&error(files.load()), &["node.key", "0640", "chmod 600"]);
+    files.write("node.key", &Key::generate(Curve::P256).unwrap().to_pem(), 0o600);
+    has(&error(files.load()), &["node.pem", "node.key", "does not belong"]);
+    fs::remove_file(files.path("node.key")).unwrap();
+    has(&error(files.load()), &["node.key", "No such file"]);
+
+    let files = Files::new();
+    let at = |now| Material::load(&files.config(), Some(NODE), now);
+    let day = Duration::from_secs(86_400);
+    has(&error(at(SystemTime::now() - day)), &["node.pem", "is valid from", "clock says", "check the clock"]);
+    has(&error(at(SystemTime::now() + 2 * day)), &["node.pem", "expired"]);
+
+    files.new_node("aws-use1", "gw2");
+    has(&error(files.load()), &["node.pem", "node/gw2", "name \"gw1\""]);
+    let (chain, key) = files.svid("/ns/a/sa/b");
+    files.write("node.pem", &bundle::to_pem(&chain), 0o644);
+    files.write("node.key", &key.to_pem(), 0o600);
+    has(&error(files.load()), &["node.pem", "not a node's ID"]);
+
+    let (files, foreign) = (Files::new(), Files::new());
+    files.write("root.pem", &bundle::to_pem([foreign.root.certificate()]), 0o644);
+    has(&error(files.load()), &["node.pem", "root.pem", "another root"]);
+    symlink("/dev/zero", files.path("endless")).unwrap();
+    let config = Config { trust_bundle: files.path("endless"), ..files.config() };
+    has(&error(Material::load(&config, None, SystemTime::now())), &["endless"]);
+}
+
+#[test]
+fn an_issuer_is_refused_with_file_and_remedy() {
+    let files = Files::new();
+    let load = |bundle: &Bundle, site| Issuer::load(&files.issuer(), bundle, Some(site), SystemTime::now());
+    load(&files.bundle(), NODE.0).unwrap();
+    has(&error(load(&files.bundle(), "other").map(drop)), &["site-ca.pem", "site \"other\""]);
+    has(&error(load(&Files::new().bundle(), NODE.0).map(drop)), &["site-ca.pem", "another root"]);
+    let late = SystemTime::now() + Duration::from_secs(100 * 86_400);
+    let result = Issuer::load(&files.issuer(), &files.bundle(), Some(NODE.0), late);
+    has(&error(result.map(drop)), &["site-ca.pem", "expired"]);
+    let leaf = IssuerConfig { certificate: files.path("node.pem"), key: files.path("node.key") };
+    let result = Issuer::load(&leaf, &files.bundle(), None, SystemTime::now());
+    has(&error(result.map(drop)), &["node.pem", "not a CA"]);
+}
+
+/// One side of a handshake: whose certificate it has, whose root it trusts, whom it admits.
+struct Side<'a> {
+    own: &'a Files,
+    trusts: &'a Files,
+    path: &'a str,
+    allow: tls::Allow,
+}
+
+impl Side<'_> {
+    fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, TrustStore, tls::Allow) {
+        let (chain, key) = self.own.svid(self.path);
+        let key = PrivateKeyDer::Pkcs8(key.to_pkcs8().to_vec().into());
+        (chain, key, TrustStore::from(self.trusts.bundle()), self.allow.clone())
+    }
+}
+
+/// Runs a handshake in memory; gives the ID that the server saw, or who refused and why.
+fn handshake(client: &Side<'_>, server: &Side<'_>) -> Result<String, (&'static str, String)> {
+    let (chain, key, trust, allow) = client.parts();
+    let config = tls::client_config(chain, key, trust, allow).unwrap();
+    let name = rustls_pki_types::ServerName::try_from("unused").unwrap();
+    let mut client = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let (chain, key, trust, allow) = server.parts();
+    let config = tls::server_config(chain, key, trust, allow).unwrap();
+    let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+    for _ in 0..8 {
+        let mut wire = Vec::new();
+        client.write_tls(&mut wire).unwrap();
+        server.read_tls(&mut wire.as_slice()).unwrap();
+        server.process_new_packets().map_err(|e| ("server", e.to_string()))?;
+        wire.clear();
+        server.write_tls(&mut wire).unwrap();
+        client.read_tls(&mut wire.as_slice()).unwrap();
+        client.process_new_packets().map_err(|e| ("client", e.to_string()))?;
+    }
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    Ok(tls::peer_id(server.peer_certificates()).unwrap().to_string())
+}
+
+#[test]
+fn mutual_tls_between_two_svids() {
+    let files = Files::new();
+    let any = tls::Allow::TrustDomain(domain());
+    let only = |path: &str| tls::Allow::Ids(vec![domain().member(path).unwrap()]);
+    let side = |path, allow| Side { own: &files, trusts: &files, path, allow };
+    let seen = handshake(&side("/client", only("/server")), &side("/server", any.clone())).unwrap();
+    assert_eq!(seen, "spiffe://fabric.example/client");
+    let (who, why) = handshake(&side("/client", only("/else")), &side("/server", any.clone())).unwrap_err();
+    assert_eq!(who, "client");
+    has(&why, &["spiffe://fabric.example/server"]);
+    let (who, why) = handshake(&side("/client", any), &side("/server", only("/else"))).unwrap_err();
+    assert_eq!(who, "server");
+    has(&why, &["spiffe://fabric.example/client"]);
+}
+
+#[test]
+fn mutual_tls_refuses_a_foreign_root_on_either_side() {
+    let (files, foreign, allow) = (Files::new(), Files::new(), tls::Allow::TrustDomain(domain()));
+    let ours = |path| Side { own: &files, trusts: &files, path, allow: allow.clone() };
+    let intruder = |path| Side { own: &foreign, trusts: &files, path, allow: allow.clone() };
+    let (who, why) = handshake(&intruder("/client"), &ours("/server")).unwrap_err();
+    assert_eq!(who, "server");
+    has(&why, &["another root"]);
+    let (who, why) = handshake(&ours("/client"), &intruder("/server")).unwrap_err();
+    assert_eq!(who, "client");
+    has(&why, &["another root"]);
+}

@@ -1,0 +1,171 @@
+//! Connections: counted, attested when accepted, and handed to the gRPC server with the verdict.
+
+use std::{
+    collections::HashMap,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{UnixListener, UnixStream},
+    time::Sleep,
+};
+use tokio_stream::Stream;
+use tonic::transport::server::Connected;
+
+use crate::identity::attest::{Caller, Refusal};
+
+/// Most connections at a time, over all users.
+const MAX_CONNECTIONS: usize = 1024;
+/// Most connections at a time of one user, so that no user can shut the others out.
+const MAX_PER_USER: usize = 256;
+
+/// How long to wait when accepting fails.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The verdict on a connection's peer, as each call on it sees it.
+pub(super) type Peer = Arc<Result<Caller, Refusal>>;
+
+/// Connections of a listener; never ends, never fails.
+pub(super) struct Incoming {
+    listener: UnixListener,
+    open: Open,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Incoming {
+    pub(super) fn new(listener: UnixListener) -> Self {
+        Self { listener, open: Open::default(), pause: None }
+    }
+
+    /// `None`: over the limit, closed at once.
+    fn admit(&self, stream: UnixStream) -> Option<Connection> {
+        let peer = Caller::attest(&stream);
+        let uid = stream.peer_cred().map_or(u32::MAX, |credentials| credentials.uid());
+        let Some(slot) = self.open.take(uid) else {
+            tracing::warn!(uid, "connection to the Workload API refused: too many are open");
+            metrics::counter!("isthmus_attestation_refused_total", "reason" => "connections").increment(1);
+            return None;
+        };
+        if let Err(refusal) = &peer {
+            tracing::warn!(uid, %refusal, "a caller of the Workload API can't be attested");
+            metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
+        }
+        Some(Connection { stream, peer: Arc::new(peer), _slot: slot })
+    }
+}
+
+impl Stream for Incoming {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                std::task::ready!(pause.as_mut().poll(cx));
+                self.pause = None;
+            }
+            match std::task::ready!(self.listener.poll_accept(cx)) {
+                Ok((stream, _)) => {
+                    if let Some(connection) = self.admit(stream) {
+                        return Poll::Ready(Some(Ok(connection)));
+                    }
+                }
+                // Out of descriptors, most likely. The gRPC server would stop for good: wait here instead.
+                Err(error) => {
+                    tracing::warn!(%error, "the Workload API can't accept a connection; trying again in a moment");
+                    self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of open connections by user.
+#[derive(Clone, Default)]
+struct Open(Arc<Mutex<HashMap<u32, usize>>>);
+
+impl Open {
+    fn take(&self, uid: u32) -> Option<Slot> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = open.values().sum();
+        let own = open.get(&uid).copied().unwrap_or(0);
+        if total >= MAX_CONNECTIONS || own >= MAX_PER_USER {
+            return None;
+        }
+        open.insert(uid, own + 1);
+        Some(Slot { open: self.clone(), uid })
+    }
+}
+
+struct Slot {
+    open: Open,
+    uid: u32,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut open = self.open.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match open.get_mut(&self.uid) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => {
+                open.remove(&self.uid);
+            }
+        }
+    }
+}
+
+/// A connection with the verdict on its peer.
+pub(super) struct Connection {
+    stream: UnixStream,
+    peer: Peer,
+    _slot: Slot,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_user_shuts_the_others_out() {
+        let open = Open::default();
+        let mut slots: Vec<Slot> = (0..MAX_PER_USER).map(|_| open.take(1).unwrap()).collect();
+        assert!(open.take(1).is_none());
+        assert!(open.take(2).is_some());
+        slots.pop();
+        assert!(open.take(1).is_some());
+        drop(slots);
+        assert!(open.0.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,88 @@
+//! The SPIFFE Workload API on a unix socket (SPIFFE Workload Endpoint section 3 to 7, Workload API section 5).
+//!
+//! `socket` makes and removes the socket file, `connection` attests whoever connects, `service` checks each call's header, `stream`
+//! keeps one caller supplied: it owns what that caller was given and pushes when it changes or ages.
+
+mod connection;
+mod service;
+mod socket;
+mod stream;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use isthmus_pki::Bundle;
+use isthmus_proto::workload::spiffe_workload_api_server::SpiffeWorkloadApiServer;
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::transport::Server as GrpcServer;
+
+use super::{certificates::Ledger, config::Entry, issuing::Issuer};
+use connection::Incoming;
+use service::Service;
+pub use socket::Error;
+use socket::Socket;
+
+/// Most calls that one connection may have open.
+const MAX_STREAMS: u32 = 100;
+/// Most bytes of metadata in a call.
+const MAX_HEADERS: u32 = 16 << 10;
+
+/// How long connections may take to close when the server stops.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What callers are answered from. Replaced as a whole, never changed.
+#[derive(Clone)]
+pub(super) struct Supply {
+    pub(super) bundle: Bundle,
+    pub(super) issuer: Arc<Issuer>,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// A Workload API that serves. Its socket file goes when it is stopped.
+pub(super) struct Server {
+    path: PathBuf,
+    cancel: CancellationToken,
+}
+
+impl Server {
+    /// Binds the socket and serves until `shutdown`, in a task of `tasks`.
+    pub(super) async fn start(
+        path: PathBuf,
+        supply: watch::Receiver<Option<Supply>>,
+        ledger: Ledger,
+        shutdown: &CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Result<Self, Error> {
+        let (socket, listener) = Socket::bind(&path).await?;
+        let cancel = shutdown.child_token();
+        let service = Service::new(supply, ledger, cancel.clone(), tasks.clone());
+        let server = GrpcServer::builder()
+            .max_concurrent_streams(MAX_STREAMS)
+            .http2_max_header_list_size(MAX_HEADERS)
+            .add_service(SpiffeWorkloadApiServer::new(service))
+            .serve_with_incoming_shutdown(Incoming::new(listener), cancel.clone().cancelled_owned());
+        let stop = cancel.clone();
+        tasks.spawn(async move {
+            let patience = async { stop.cancelled().await; tokio::time::sleep(PATIENCE).await };
+            tokio::select! {
+                result = server => if let Err(error) = result {
+                    tracing::error!(%error, "the Workload API has failed; restart isthmusd");
+                },
+                () = patience => tracing::info!("connections to the Workload API were open at its end and are cut"),
+            }
+            drop(socket);
+        });
+        tracing::info!(socket = %path.display(), "the Workload API serves");
+        Ok(Self { path, cancel })
+    }
+
+    pub(super) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}

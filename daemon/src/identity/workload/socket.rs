@@ -1,0 +1,119 @@
+//! The socket file: made where no living daemon serves, open to every local process, gone after a clean stop.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::net::{UnixListener, UnixStream};
+
+/// Why the socket can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody answers there.
+    #[error("another isthmusd serves {0}; stop it, or choose another [workload_api] socket")]
+    InUse(PathBuf),
+    /// Something else lies there.
+    #[error("{0}: exists and is not a socket; move it away, or choose another [workload_api] socket")]
+    NotASocket(PathBuf),
+    /// The kernel refuses.
+    #[error("{path}: {action}: {source}")]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Removes the file when dropped, if it is still ours.
+pub(super) struct Socket {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Socket {
+    /// Makes the directory (0755) if it is missing, replaces the socket of a dead process, lets everybody connect (0777): who
+    /// gets an identity is decided by attestation, not by the file's mode.
+    pub(super) async fn bind(path: &Path) -> Result<(Self, UnixListener), Error> {
+        let fail = |action| move |source| Error::Io { path: path.to_owned(), action, source };
+        if let Some(parent) = path.parent() {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o755).create(parent).map_err(fail("make its directory"))?;
+        }
+        clear(path).await?;
+        let listener = UnixListener::bind(path).map_err(fail("bind"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).map_err(fail("set mode 0777"))?;
+        let inode = inode(path).map_err(fail("look at"))?;
+        Ok((Self { path: path.to_owned(), inode }, listener))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if inode(&self.path).is_ok_and(|now| now == self.inode) {
+            // Gone already, or not ours to remove any more: nothing left to do.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
+}
+
+/// Removes the socket of a process that is no more.
+async fn clear(path: &Path) -> Result<(), Error> {
+    let fail = |action| move |source| Error::Io { path: path.to_owned(), action, source };
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(fail("look at")(e)),
+        Ok(metadata) if !metadata.file_type().is_socket() => return Err(Error::NotASocket(path.to_owned())),
+        Ok(_) => {}
+    }
+    // No answer in a second is a full queue, thus a living owner.
+    match tokio::time::timeout(Duration::from_secs(1), UnixStream::connect(path)).await {
+        Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(socket = %path.display(), "replacing the socket of a process that is gone");
+            fs::remove_file(path).map_err(fail("remove the stale socket"))
+        }
+        Ok(Err(e)) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(Err(e)) if e.kind() != io::ErrorKind::WouldBlock => Err(fail("see who serves it")(e)),
+        _ => Err(Error::InUse(path.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn replaces_the_dead_but_not_the_living() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/workload.sock");
+        let (first, listener) = Socket::bind(&path).await.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o777);
+        assert_eq!(fs::metadata(dir.path().join("a/b")).unwrap().permissions().mode() & 0o022, 0);
+        assert!(matches!(Socket::bind(&path).await, Err(Error::InUse(_))));
+        drop(listener);
+        let (second, _listener) = Socket::bind(&path).await.unwrap();
+        // The first owner is late with its clean-up: the file is the second's.
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn leaves_other_files_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "x").unwrap();
+        assert!(matches!(Socket::bind(&path).await, Err(Error::NotASocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+    }
+}
