@@ -4,6 +4,7 @@
 //! knows them all.
 
 pub mod api;
+pub mod app;
 pub mod bgp;
 pub mod config;
 pub mod fib;

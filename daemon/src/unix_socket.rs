@@ -1,95 +1,88 @@
 //! Unix sockets that take over from a dead predecessor, never from a live one, and are gone after a clean stop.
 
 use std::{
-    fs::{self, Permissions},
-    io,
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt, PermissionsExt},
-        net::UnixStream,
-    },
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use thiserror::Error;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 
-/// A listening socket with the file that names it; dropping the file part removes it.
-pub struct Bound {
-    /// Accepts connections.
-    pub listener: UnixListener,
-    /// Removes the socket file when dropped.
-    pub file: SocketFile,
-}
-
-/// The name of a socket in the file system.
-pub struct SocketFile {
-    path: PathBuf,
-    /// Device and inode, so that a successor's socket of the same name is not removed.
-    identity: (u64, u64),
-}
-
-/// Why a socket could not be made.
-#[derive(Debug, Error)]
+/// Why the socket can't be made.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another process answers there.
-    #[error("{path}: another process serves this socket; stop it, or configure another path")]
-    InUse {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// The path is taken by something that is no socket.
-    #[error("{path} exists and is not a socket; remove it, or configure another path")]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The operating system refused.
-    #[error("{path}: {source}; the directory must exist and be writable for the daemon, and the path at most 107 bytes")]
+    /// Somebody answers there.
+    #[error("another process serves {0}; stop it, or configure another socket")]
+    InUse(PathBuf),
+    /// Something else lies there.
+    #[error("{0} exists and is not a socket; move it away, or configure another socket")]
+    NotASocket(PathBuf),
+    /// The kernel refuses.
+    #[error("{path}: {action}: {source}")]
     Io {
-        /// The socket.
+        /// File or directory.
         path: PathBuf,
-        /// Why.
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
         source: io::Error,
     },
 }
 
-/// Binds `path` with these permission bits, making its directory (0755) if there is none. A socket that nobody serves is replaced.
-pub fn bind(path: &Path, mode: u32) -> Result<Bound, Error> {
-    let failed = |source| Error::Io { path: path.to_owned(), source };
-    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        fs::create_dir_all(dir).map_err(failed)?;
-    }
-    remove_stale(path)?;
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
-    let meta = fs::symlink_metadata(path).map_err(failed)?;
-    let file = SocketFile { path: path.to_owned(), identity: (meta.dev(), meta.ino()) };
-    Ok(Bound { listener, file })
+/// The name of a socket in the file system: removes the file when dropped, if it is still ours.
+pub struct Socket {
+    path: PathBuf,
+    inode: (u64, u64),
 }
 
-fn remove_stale(path: &Path) -> Result<(), Error> {
-    let failed = |source| Error::Io { path: path.to_owned(), source };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
-        Ok(meta) if !meta.file_type().is_socket() => return Err(Error::NotASocket { path: path.to_owned() }),
-        Ok(_) => {}
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(failed(error)),
-        _ => Err(Error::InUse { path: path.to_owned() }),
+impl Socket {
+    /// Makes the directory (0755) if it is missing, replaces the socket of a dead process, and sets the permission bits.
+    pub async fn bind(path: &Path, mode: u32) -> Result<(Self, UnixListener), Error> {
+        let fail = |action| move |source| Error::Io { path: path.to_owned(), action, source };
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o755).create(parent).map_err(fail("make its directory"))?;
+        }
+        clear(path).await?;
+        let listener = UnixListener::bind(path).map_err(fail("bind"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail("set its mode"))?;
+        let inode = inode(path).map_err(fail("look at"))?;
+        Ok((Self { path: path.to_owned(), inode }, listener))
     }
 }
 
-impl Drop for SocketFile {
+impl Drop for Socket {
     fn drop(&mut self) {
-        let ours = |meta: &fs::Metadata| (meta.dev(), meta.ino()) == self.identity;
-        if fs::symlink_metadata(&self.path).as_ref().is_ok_and(ours) {
-            // Nothing is left to do about a file that cannot be removed: the next start replaces it.
+        if inode(&self.path).is_ok_and(|now| now == self.inode) {
+            // Gone already, or not ours to remove any more: nothing left to do.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
+}
+
+/// Removes the socket of a process that is no more.
+async fn clear(path: &Path) -> Result<(), Error> {
+    let fail = |action| move |source| Error::Io { path: path.to_owned(), action, source };
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(fail("look at")(e)),
+        Ok(metadata) if !metadata.file_type().is_socket() => return Err(Error::NotASocket(path.to_owned())),
+        Ok(_) => {}
+    }
+    // No answer in a second is a full queue, thus a living owner.
+    match tokio::time::timeout(Duration::from_secs(1), UnixStream::connect(path)).await {
+        Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(socket = %path.display(), "replacing the socket of a process that is gone");
+            fs::remove_file(path).map_err(fail("remove the stale socket"))
+        }
+        Ok(Err(e)) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(Err(e)) if e.kind() != io::ErrorKind::WouldBlock => Err(fail("see who serves it")(e)),
+        _ => Err(Error::InUse(path.to_owned())),
     }
 }
 
@@ -98,28 +91,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn stale_is_replaced_live_is_not_and_drop_removes() {
+    async fn replaces_the_dead_but_not_the_living() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run/x.sock");
-        let first = bind(&path, 0o660).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o660);
-        assert!(matches!(bind(&path, 0o660), Err(Error::InUse { .. })));
-
-        // A process that was killed leaves the file and no listener.
-        drop(first.listener);
-        let second = bind(&path, 0o660).unwrap();
-        drop(first.file);
-        assert!(path.exists(), "the successor's socket stays");
+        let path = dir.path().join("a/b/x.sock");
+        let (first, listener) = Socket::bind(&path, 0o660).await.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        assert_eq!(fs::metadata(dir.path().join("a/b")).unwrap().permissions().mode() & 0o022, 0);
+        assert!(matches!(Socket::bind(&path, 0o660).await, Err(Error::InUse(_))));
+        drop(listener);
+        let (second, _listener) = Socket::bind(&path, 0o660).await.unwrap();
+        // The first owner is late with its clean-up: the file is the second's.
+        drop(first);
+        assert!(path.exists());
         drop(second);
         assert!(!path.exists());
     }
 
     #[tokio::test]
-    async fn a_file_in_the_way_is_kept() {
+    async fn leaves_other_files_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("precious");
-        fs::write(&path, "data").unwrap();
-        assert!(matches!(bind(&path, 0o600), Err(Error::NotASocket { .. })));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "data");
+        let path = dir.path().join("file");
+        fs::write(&path, "x").unwrap();
+        assert!(matches!(Socket::bind(&path, 0o660).await, Err(Error::NotASocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x");
     }
 }

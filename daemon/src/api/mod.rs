@@ -22,7 +22,11 @@ use isthmus_proto::control::{
     ListPeersResponse, ListRoutesRequest, ListRoutesResponse,
     control_server::{Control, ControlServer},
 };
-use tokio::{net::UnixStream, sync::watch, task::JoinHandle};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::watch,
+    task::JoinHandle,
+};
 use tokio_stream::{StreamExt, wrappers::UnixListenerStream};
 use tonic::{Request, Response, Status};
 
@@ -32,13 +36,18 @@ use crate::{
     fib, identity,
     lifecycle::{CancellationToken, Readiness},
     routes::Board,
-    tunnel, unix_socket,
+    tunnel,
+    unix_socket::{self, Socket},
 };
 
 /// Requests are a few bytes; anything larger is not from isthmusctl.
 const MAX_REQUEST_BYTES: usize = 64 * 1024;
-/// Open connections at a time; further ones wait in the socket's backlog.
-const MAX_CONNECTIONS: usize = 64;
+/// Calls that one connection may have under way.
+const MAX_CONCURRENT_CALLS: usize = 16;
+/// Root and the daemon's group may ask.
+const SOCKET_MODE: u32 = 0o660;
+/// How long calls under way may take to end after a stop.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The subsystems that the API asks; `None`: not configured.
 #[derive(Clone)]
@@ -92,27 +101,36 @@ impl ConfigState {
 }
 
 /// Serves until `shutdown`. An error says which socket could not be made, and why.
-pub fn start(
+pub async fn start(
     config: &Config,
     parts: Parts,
     shutdown: CancellationToken,
 ) -> Result<JoinHandle<()>, unix_socket::Error> {
-    let bound = unix_socket::bind(&config.socket, 0o660)?;
+    let (socket, listener) = Socket::bind(&config.socket, SOCKET_MODE).await?;
     tracing::info!(socket = %config.socket.display(), "serving the control API");
     let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
-    let connections = limited(UnixListenerStream::new(bound.listener));
+    let server = tonic::transport::Server::builder()
+        .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
+        .add_service(service)
+        .serve_with_incoming_shutdown(accepted(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
-        let server = tonic::transport::Server::builder().add_service(service);
-        if let Err(error) = server.serve_with_incoming_shutdown(connections, shutdown.cancelled_owned()).await {
-            tracing::warn!(%error, "control API ended");
+        let patience = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(PATIENCE).await;
+        };
+        tokio::select! {
+            result = server => if let Err(error) = result {
+                tracing::error!(%error, "the control API has failed");
+            },
+            () = patience => tracing::debug!("connections to the control API were open at its end and are cut"),
         }
-        drop(bound.file);
+        drop(socket);
     }))
 }
 
 /// A failed accept (out of descriptors, say) must not end the server.
-fn limited(incoming: UnixListenerStream) -> impl tokio_stream::Stream<Item = std::io::Result<UnixStream>> {
-    incoming.filter(|connection| {
+fn accepted(listener: UnixListener) -> impl tokio_stream::Stream<Item = std::io::Result<UnixStream>> {
+    UnixListenerStream::new(listener).filter(|connection| {
         if let Err(error) = connection {
             tracing::warn!(%error, "control API: accept failed");
         }

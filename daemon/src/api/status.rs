@@ -71,7 +71,8 @@ fn of_fib(handle: &fib::Handle) -> Subsystem {
 }
 
 fn of_identity(handle: &identity::Handle) -> Subsystem {
-    subsystem("identity", Health::Ok, handle.summary(), &[])
+    let (well, summary) = handle.summary();
+    subsystem("identity", if well { Health::Ok } else { Health::Failed }, summary, &[])
 }
 
 /// Some down: degraded. All of several down, or the only one: failed.

@@ -117,7 +117,7 @@ async fn build(config: Config, stages: &mut Stages) -> anyhow::Result<Built> {
         identity,
         config: state.subscribe(),
     };
-    start_api(&config, &parts, stages)?;
+    start_api(&config, &parts, stages).await?;
     drop(starting);
     Ok((config, readiness, parts, state))
 }
@@ -130,8 +130,9 @@ async fn start_identity(config: &Config, stages: &mut Stages) -> anyhow::Result<
     let node = config.node.site.clone().map(|site| (site, config.node.name.clone()));
     let (section, issuer, workload) =
         (config.identity.clone(), config.issuer.clone(), config.workload_api.clone());
-    let (handle, task) = identity::start(section, issuer, workload, node, token.clone()).await?;
-    stages.push("identity", token, task);
+    let handle = identity::start(section, issuer, workload, node, token.clone()).await?;
+    let running = handle.clone();
+    stages.push("identity", token, tokio::spawn(async move { running.stopped().await }));
     Ok(Some(handle))
 }
 
@@ -174,9 +175,9 @@ async fn start_bgp(
     Ok(Some(handle))
 }
 
-fn start_api(config: &Config, parts: &api::Parts, stages: &mut Stages) -> anyhow::Result<()> {
+async fn start_api(config: &Config, parts: &api::Parts, stages: &mut Stages) -> anyhow::Result<()> {
     let token = CancellationToken::new();
-    match api::start(&config.api, parts.clone(), token.clone()) {
+    match api::start(&config.api, parts.clone(), token.clone()).await {
         Ok(task) => stages.push("api", token, task),
         Err(error) if config.api.required => return Err(error.into()),
         Err(error) => tracing::warn!(%error, "no control API: isthmusctl cannot reach this node"),

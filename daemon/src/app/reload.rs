@@ -38,8 +38,9 @@ impl Node {
     /// Identity first: it is the only one that can still refuse (its files may not fit together), and it applies nothing if it does.
     async fn apply(&mut self, new: &Config) -> Result<Vec<String>, String> {
         let mut changes = Vec::new();
-        if let (Some(handle), Some(section)) = (&self.parts.identity, new.identity.clone()) {
-            let applied = handle.apply(section, new.issuer.clone(), new.workload_api.clone()).await;
+        if let Some(handle) = &self.parts.identity {
+            let (issuer, workload_api) = (new.issuer.clone(), new.workload_api.clone());
+            let applied = handle.apply(new.identity.clone(), issuer, workload_api).await;
             changes.extend(applied.map_err(|error| error.to_string())?);
         }
         if let (Some(handle), Some(section)) = (&self.parts.tunnel, new.tunnel.clone()) {

@@ -66,7 +66,7 @@ impl Caller {
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
         let pid = pid.ok_or(Refusal::NoPid)?;
         let process = pidfd::of_peer(stream, pid).map_err(|_| Refusal::Gone)?;
-        let process = AsyncFd::register_with_interest(process, Interest::READABLE).map_err(Refusal::Proc)?;
+        let process = AsyncFd::with_interest(process, Interest::READABLE).map_err(Refusal::Proc)?;
         let start_time = proc::start_time(Path::new("/proc"), pid).map_err(|_| Refusal::Gone)?;
         let caller = Self { pid, uid: credentials.uid(), gid: credentials.gid(), start_time, process };
         caller.check()?;
