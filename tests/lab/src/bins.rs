@@ -25,8 +25,10 @@ const NAMES: [&str; 3] = ["isthmusd", "isthmusctl", "isthmus-ca"];
 static BUILT: OnceLock<Result<Bins, String>> = OnceLock::new();
 
 impl Bins {
-    /// Builds them once per process, with cargo, in this program's own profile and target directory. A sandbox has no network: build
-    /// before it is entered, and pass the paths on.
+    /// Builds them once per process, with cargo, in this program's own profile and target directory; but a program that was not
+    /// started by cargo takes those that lie beside it, if all do.
+    ///
+    /// A sandbox has no network: build before it is entered, and pass the paths on.
     ///
     /// # Errors
     /// When cargo fails; it has said why on standard error.
@@ -63,7 +65,11 @@ fn variable(name: &str) -> String {
 
 fn build() -> Result<Bins> {
     let exe = env::current_exe().context("the path of this program")?;
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let cargo = env::var_os("CARGO");
+    if let (None, Ok(beside)) = (&cargo, beside(&exe)) {
+        return Ok(beside);
+    }
+    let cargo = cargo.unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -78,6 +84,10 @@ fn build() -> Result<Bins> {
     Bins::find(|name| {
         executables.iter().find(|path| path.file_stem().is_some_and(|stem| stem == name)).cloned()
     })
+}
+
+fn beside(exe: &Path) -> Result<Bins> {
+    Bins::find(|name| Some(exe.with_file_name(name)).filter(|path| path.is_file()))
 }
 
 fn executable(message: &str) -> Option<PathBuf> {

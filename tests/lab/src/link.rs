@@ -171,7 +171,10 @@ impl Netns {
     pub fn count_routes(&self, protocol: u8) -> Result<usize> {
         self.netlink(async |handle| {
             let mut count = 0;
-            for query in [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()] {
+            for query in [
+                RouteMessageBuilder::<Ipv4Addr>::new().build(),
+                RouteMessageBuilder::<Ipv6Addr>::new().build(),
+            ] {
                 let routes: Vec<RouteMessage> = handle.route().get(query).execute().try_collect().await?;
                 count += routes.iter().filter(|route| u8::from(route.header.protocol) == protocol).count();
             }

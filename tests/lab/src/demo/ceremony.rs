@@ -17,7 +17,7 @@ use isthmus_lab::bins::Bins;
 
 use super::{
     plan::{SITES, Site, TRUST_DOMAIN},
-    progress::say,
+    progress::Outcome,
 };
 
 /// A PKI in a directory: `root/`, and for each site `SITE/` with `SITE/NODE/` below it.
@@ -28,7 +28,7 @@ pub(super) struct Pki {
     transcript: String,
 }
 
-/// Makes root, site CAs and node certificates; prints what was made.
+/// Makes root, site CAs and node certificates.
 pub(super) fn run(directory: &Path, bins: &Bins) -> Result<Pki> {
     let mut pki = Pki::root(&directory.join("pki"), bins)?;
     for site in &SITES {
@@ -37,7 +37,6 @@ pub(super) fn run(directory: &Path, bins: &Bins) -> Result<Pki> {
             pki.node(site, gateway.name)?;
         }
     }
-    say(&format!("\n{}", pki.transcript));
     Ok(pki)
 }
 
@@ -50,33 +49,44 @@ impl Pki {
             program: bins.isthmus_ca.clone(),
             transcript: String::new(),
         };
-        let mut passphrase = OpenOptions::new().write(true).create_new(true).mode(0o600).open(pki.passphrase())?;
+        let mut passphrase =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(pki.passphrase())?;
         writeln!(passphrase, "{}", STANDARD.encode(rand::random::<[u8; 24]>()))?;
         let (out, passphrase) = (pki.directory.join("root"), pki.passphrase());
-        pki.ca(&["root", "init", "--trust-domain", TRUST_DOMAIN], &[("--out", &out), ("--passphrase-file", &passphrase)])?;
+        pki.ca(
+            &["root", "init", "--trust-domain", TRUST_DOMAIN],
+            &[("--out", &out), ("--passphrase-file", &passphrase)],
+        )?;
         Ok(pki)
     }
 
     /// A site CA: the key is made at the site and stays there, the request goes to the root, the certificate comes back.
     pub(super) fn site(&mut self, site: &Site) -> Result<()> {
-        let (at_site, root, passphrase) = (self.site_directory(site), self.directory.join("root"), self.passphrase());
+        let (at_site, root, passphrase) =
+            (self.site_directory(site), self.directory.join("root"), self.passphrase());
         let csr = at_site.join("site-ca.csr");
-        self.ca(&["site", "csr", "--site", site.name, "--trust-domain", TRUST_DOMAIN], &[("--out", &at_site)])?;
-        let files: [(&str, &Path); 3] = [("--csr", &csr), ("--root", &root), ("--passphrase-file", &passphrase)];
+        self.ca(
+            &["site", "csr", "--site", site.name, "--trust-domain", TRUST_DOMAIN],
+            &[("--out", &at_site)],
+        )?;
+        let files: [(&str, &Path); 3] =
+            [("--csr", &csr), ("--root", &root), ("--passphrase-file", &passphrase)];
         self.ca(&["site", "sign", "--site", site.name], &files)
     }
 
     /// A node's first SVID, from its site's CA; it must pass the same check that nodes make.
     fn node(&mut self, site: &Site, name: &str) -> Result<()> {
         let (at_site, at_node) = (self.site_directory(site), self.node_directory(site, name));
-        let (csr, certificate, key) = (at_node.join("node.csr"), at_site.join("site-ca.pem"), at_site.join("site-ca.key"));
+        let (csr, certificate, key) =
+            (at_node.join("node.csr"), at_site.join("site-ca.pem"), at_site.join("site-ca.key"));
         let names = ["--site", site.name, "--name", name];
         let of = |verb: [&'static str; 2], more: &[&'static str]| [&verb[..], &names[..], more].concat();
         self.ca(&of(["node", "csr"], &["--trust-domain", TRUST_DOMAIN]), &[("--out", &at_node)])?;
         let files: [(&str, &Path); 3] = [("--csr", &csr), ("--ca", &certificate), ("--ca-key", &key)];
         self.ca(&of(["node", "sign"], &[]), &files)?;
         let id = format!("spiffe://{TRUST_DOMAIN}/site/{}/node/{name}", site.name);
-        let (bundle, chain, key) = (at_site.join("root.pem"), at_node.join("node.pem"), at_node.join("node.key"));
+        let (bundle, chain, key) =
+            (at_site.join("root.pem"), at_node.join("node.pem"), at_node.join("node.key"));
         self.ca(&["verify", "--id", &id], &[("--bundle", &bundle), ("--chain", &chain), ("--key", &key)])
     }
 
@@ -110,10 +120,18 @@ impl Pki {
         Ok(())
     }
 
-    /// For the progress line.
-    pub(super) fn summary(&self) -> String {
+    /// What was made, and where the root key is.
+    pub(super) fn outcome(&self) -> Outcome {
         let nodes: usize = SITES.iter().map(|site| site.gateways.len()).sum();
         let key = self.directory.join("root/root.key");
-        format!("{} site CAs and {nodes} node SVIDs under one root, whose encrypted key is {}", SITES.len(), key.display())
+        let made = format!("{} site CAs and {nodes} node SVIDs under one offline root", SITES.len());
+        // The tool's headlines; its indented lines name every file and digest.
+        let details = self
+            .transcript
+            .lines()
+            .filter(|line| !line.starts_with(' '))
+            .map(|line| format!("  {line}\n"))
+            .collect();
+        Outcome { summary: format!("{made}, whose encrypted key is {}", key.display()), details }
     }
 }

@@ -37,10 +37,20 @@ pub(super) fn gateway(
 pub(super) fn site_router(site: &Site, asn: u32, node: &Node) -> String {
     let mut text = node_section(site, node);
     let id = site.host_addresses()[0];
-    let _ = write!(text, "\n[bgp]\nasn = {asn}\nrouter_id = \"{id}\"\nlisten = []\nhold_time = \"{HOLD_TIME}\"\n");
+    let _ = write!(
+        text,
+        "\n[bgp]\nasn = {asn}\nrouter_id = \"{id}\"\nlisten = []\nhold_time = \"{HOLD_TIME}\"\n"
+    );
     for gateway in site.gateways {
         for (address, family) in gateway.lan(site).iter().zip(["v4", "v6"]) {
-            neighbor(&mut text, &format!("{}-{family}", gateway.name), address.addr(), site.asn, "all", "none");
+            neighbor(
+                &mut text,
+                &format!("{}-{family}", gateway.name),
+                address.addr(),
+                site.asn,
+                "all",
+                "none",
+            );
         }
     }
     text.push_str("\n[fib]\n");

@@ -1,6 +1,9 @@
 //! Step 3: the daemons, and waiting for any condition without ever missing that one of them died.
 
-use std::{collections::BTreeMap, fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::Path, thread, time::Duration};
+use std::{
+    collections::BTreeMap, fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::Path, thread,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -47,24 +50,33 @@ impl Fabric {
     /// Waits until each daemon says that it is ready.
     pub(super) fn wait_ready(&mut self) -> Result<()> {
         for index in 0..self.nodes.len() {
-            let name = self.nodes[index].name().to_owned();
-            self.until(&format!("readiness of {name}"), Duration::from_secs(20), |fabric| {
-                let status = fabric.nodes[index].status()?;
+            let what = format!("readiness of {}", self.nodes[index].name());
+            let ready = self.until(&what, Duration::from_secs(20), |fabric| {
+                let node = &fabric.nodes[index];
+                let status = node.status()?;
                 ensure!(status.ready, "it waits for {}", status.waiting_for.join(", "));
                 Ok(())
-            })
-            .map_err(|error| self.nodes[index].blame(error))?;
+            });
+            ready.map_err(|error| {
+                self.ensure_alive().map_or_else(|dead| dead, |()| self.nodes[index].blame(error))
+            })?;
         }
         Ok(())
     }
 
     /// One of its daemons.
     pub(super) fn node(&self, name: &str) -> Result<&Node> {
-        self.nodes.iter().find(|node| node.name() == name).with_context(|| format!("no daemon is called {name}"))
+        self.nodes
+            .iter()
+            .find(|node| node.name() == name)
+            .with_context(|| format!("no daemon is called {name}"))
     }
 
     fn node_mut(&mut self, name: &str) -> Result<&mut Node> {
-        self.nodes.iter_mut().find(|node| node.name() == name).with_context(|| format!("no daemon is called {name}"))
+        self.nodes
+            .iter_mut()
+            .find(|node| node.name() == name)
+            .with_context(|| format!("no daemon is called {name}"))
     }
 
     /// Daemons, in the order of their start.
@@ -124,7 +136,10 @@ impl Fabric {
         }
         for node in &mut self.nodes {
             let status = node.wait_end()?;
-            ensure!(status.success(), node.blame(anyhow!("{} ended with {status} after SIGTERM", node.name())));
+            ensure!(
+                status.success(),
+                node.blame(anyhow!("{} ended with {status} after SIGTERM", node.name()))
+            );
         }
         Ok(self.nodes)
     }

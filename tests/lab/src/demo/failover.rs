@@ -9,7 +9,7 @@ use super::{
     fabric::Fabric,
     network::Network,
     plan::{AWS, AZURE, Gateway},
-    progress::say,
+    progress::Outcome,
     traffic::ECHO_PORT,
 };
 
@@ -22,12 +22,17 @@ const AT_MOST: Duration = Duration::from_secs(10);
 const ENOUGH: u64 = 25;
 
 /// Probes both ways, kills, and waits until every flow has answers again; prints what each flow lost.
-pub(super) fn run(network: &Network, fabric: &mut Fabric) -> Result<String> {
+pub(super) fn run(network: &Network, fabric: &mut Fabric) -> Result<Outcome> {
     let probers = start(network)?;
     answers(fabric, &probers, "answers on every flow before the kill", AT_MOST)?;
     let victim = in_use(network)?;
     fabric.kill(victim.name)?;
-    answers(fabric, &probers, &format!("answers on every flow after {} died", victim.name), AT_MOST + AT_MOST)?;
+    answers(
+        fabric,
+        &probers,
+        &format!("answers on every flow after {} died", victim.name),
+        AT_MOST + AT_MOST,
+    )?;
     let survivor = in_use(network)?;
     ensure!(survivor.name != victim.name, "{} still routes by {}, which is dead", AWS.host(), victim.name);
     let mut reports = Vec::new();
@@ -68,25 +73,35 @@ fn in_use(network: &Network) -> Result<&'static Gateway> {
     found.with_context(|| format!("the AWS host routes by {next}, which is no gateway"))
 }
 
-fn verdict(victim: &Gateway, survivor: &Gateway, reports: &[FlowReport]) -> Result<String> {
-    let mut table = String::from("flow                                          sent  lost  longest silence\n");
+fn verdict(victim: &Gateway, survivor: &Gateway, reports: &[FlowReport]) -> Result<Outcome> {
+    let mut table =
+        String::from("flow                                          sent  lost  longest silence\n");
     for report in reports {
         let flow = format!(":{} -> {}", report.flow.port, report.flow.to);
         let lost = report.sent.saturating_sub(report.received);
-        let _ = writeln!(table, "{flow:44} {:5} {lost:5}  {:.2} s", report.sent, report.longest_gap.as_secs_f64());
+        let _ = writeln!(
+            table,
+            "{flow:44} {:5} {lost:5}  {:.2} s",
+            report.sent,
+            report.longest_gap.as_secs_f64()
+        );
     }
     let longest = reports.iter().map(|report| report.longest_gap).max().context("nothing was probed")?;
     let hit = reports.iter().filter(|report| report.longest_gap > Duration::from_secs(1)).count();
-    say(&table);
     if longest > AT_MOST {
-        bail!("traffic stood still for {:.1} s after {} died, more than {AT_MOST:?}", longest.as_secs_f64(), victim.name);
+        bail!(
+            "traffic stood still for {:.1} s after {} died, more than {AT_MOST:?}",
+            longest.as_secs_f64(),
+            victim.name
+        );
     }
-    Ok(format!(
+    let summary = format!(
         "{} killed; {hit} of {} flows moved to {}, longest silence {:.2} s (BGP hold time {})",
         victim.name,
         reports.len(),
         survivor.name,
         longest.as_secs_f64(),
         super::config::HOLD_TIME
-    ))
+    );
+    Ok(Outcome { summary, details: table })
 }

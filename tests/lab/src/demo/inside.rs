@@ -10,13 +10,13 @@ use anyhow::{Context, Result};
 use isthmus_lab::{bins::Bins, probe::UdpEcho};
 
 use super::{
-    ceremony, failover,
+    ceremony,
     fabric::Fabric,
-    kept, leave,
+    failover, kept, leave,
     lifeline::Lifeline,
     look, mtls,
     network::Network,
-    progress::{Progress, note, say},
+    progress::{Outcome, Progress, note, say},
     traffic,
 };
 
@@ -53,29 +53,30 @@ fn steps(progress: &mut Progress, directory: &Path, bins: &Bins) -> Result<Lab> 
     progress.step("network", || {
         let built = network.insert(Network::build()?);
         echoes = Some(traffic::echoes(built)?);
-        Ok(built.summary())
+        Ok(built.summary().into())
     })?;
     let network = network.context("no network")?;
     progress.step("ceremony", || {
         let made = pki.insert(ceremony::run(directory, bins)?);
-        Ok(made.summary())
+        Ok(made.outcome())
     })?;
     let pki = pki.context("no certificates")?;
     progress.step("daemons", || {
         let started = fabric.insert(Fabric::start(&network, directory, &pki, bins)?);
         started.wait_ready()?;
-        Ok(format!("{} daemons are ready", started.nodes().len()))
+        Ok(format!("{} daemons are ready", started.nodes().len()).into())
     })?;
     let mut fabric = fabric.context("no daemons")?;
     progress.step("traffic", || held(&mut fabric, |fabric| traffic::run(&network, fabric)))?;
-    progress.step("mutual TLS", || held(&mut fabric, |fabric| mtls::run(&network, fabric, directory, bins)))?;
+    progress
+        .step("mutual TLS", || held(&mut fabric, |fabric| mtls::run(&network, fabric, directory, bins)))?;
     progress.step("failover", || held(&mut fabric, |fabric| failover::run(&network, fabric)))?;
     progress.step("look", || held(&mut fabric, |fabric| look::run(fabric)))?;
     Ok(Lab { network, fabric, _echoes: echoes.context("no echo servers")? })
 }
 
 /// A step holds only if every daemon lived through it; a daemon's death explains whatever else went wrong.
-fn held(fabric: &mut Fabric, step: impl FnOnce(&mut Fabric) -> Result<String>) -> Result<String> {
+fn held(fabric: &mut Fabric, step: impl FnOnce(&mut Fabric) -> Result<Outcome>) -> Result<Outcome> {
     let result = step(fabric);
     fabric.ensure_alive()?;
     result

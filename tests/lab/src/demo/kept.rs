@@ -74,7 +74,10 @@ fn only_child(pid: u32) -> Result<u32> {
 
 /// Orphans become children of init too; its first child is the program it was made for.
 fn only_child_of_init(init: u32) -> Result<u32> {
-    children_of(init).into_iter().min_by_key(|pid| Process::now(*pid).map(|p| p.started)).context("the sandbox has ended")
+    children_of(init)
+        .into_iter()
+        .min_by_key(|pid| Process::now(*pid).map(|p| p.started))
+        .context("the sandbox has ended")
 }
 
 /// The kept lab, if there is one that still runs.
@@ -86,7 +89,8 @@ fn load() -> Result<Option<Kept>> {
         Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
     };
     ensure!(file.metadata()?.uid() == geteuid().as_raw(), "{} is not ours: remove it", path.display());
-    let kept = parse(&std::io::read_to_string(file)?).with_context(|| format!("{} is damaged: remove it", path.display()))?;
+    let kept = parse(&std::io::read_to_string(file)?)
+        .with_context(|| format!("{} is damaged: remove it", path.display()))?;
     Ok(kept.sandbox.is_there().then_some(kept))
 }
 
@@ -105,7 +109,9 @@ pub(crate) fn down() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     kill(Pid::from_raw(kept.sandbox.pid.cast_signed()), Signal::SIGKILL)?;
-    wait::until_true("the lab's end", Duration::from_secs(10), || !kept.sandbox.is_there() && !kept.inside.is_there())?;
+    wait::until_true("the lab's end", Duration::from_secs(10), || {
+        !kept.sandbox.is_there() && !kept.inside.is_there()
+    })?;
     fs::remove_file(state_file())?;
     note("the lab is removed\n");
     Ok(ExitCode::SUCCESS)
@@ -122,7 +128,9 @@ pub(crate) fn exec(namespace: &str, command: &[OsString]) -> Result<ExitCode> {
     let status = Command::new(program).args(arguments).status();
     let status = status.with_context(|| format!("running {}", program.display()))?;
     // A signal has no code of its own: as a shell reports it.
-    let code = status.code().or_else(|| std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal));
+    let code = status
+        .code()
+        .or_else(|| std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal));
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
@@ -142,12 +150,15 @@ fn enter(pid: u32) -> Result<()> {
             open.push((name, File::open(&path)?, flag));
         }
     }
-    open.iter().try_for_each(|(name, file, flag)| setns(file, *flag).with_context(|| format!("entering the lab's {name} namespace")))
+    open.iter().try_for_each(|(name, file, flag)| {
+        setns(file, *flag).with_context(|| format!("entering the lab's {name} namespace"))
+    })
 }
 
 fn names() -> String {
     let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names.join(" ")
 }
@@ -163,12 +174,21 @@ pub(super) fn guide(network: &Network, bins: &Bins) -> String {
     let socket = |name: &str| Path::new(DIRECTORY).join(name).join("isthmusd.sock");
     let mut text = String::from("\nThe lab is up. Look around:\n");
     for words in ["status", "peers", "routes", "bgp neighbors", "certs"] {
-        let _ = writeln!(text, "  {lab} exec {} -- {ctl} --socket {} {words}", SHOWN.name, socket(SHOWN.name).display());
+        let _ = writeln!(
+            text,
+            "  {lab} exec {} -- {ctl} --socket {} {words}",
+            SHOWN.name,
+            socket(SHOWN.name).display()
+        );
     }
     let _ = writeln!(text, "  {lab} exec {} -- ip route", AWS.host());
     let _ = writeln!(text, "  {lab} exec {} -- ping -c 3 {}", AWS.host(), AZURE.host_addresses()[0]);
     let _ = writeln!(text, "  {lab} exec {} -- cat {DIRECTORY}/{0}/isthmusd.toml", SHOWN.name);
     let _ = writeln!(text, "  {lab} exec {} -- tail -n 50 {DIRECTORY}/{0}/isthmusd.log", SHOWN.name);
-    let _ = writeln!(text, "Namespaces: {}\nEnd it: {lab} demo down", network.names().collect::<Vec<_>>().join(" "));
+    let _ = writeln!(
+        text,
+        "Namespaces: {}\nEnd it: {lab} demo down",
+        network.names().collect::<Vec<_>>().join(" ")
+    );
     text
 }

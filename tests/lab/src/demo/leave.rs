@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::fabric::Fabric;
+use super::{fabric::Fabric, progress::Outcome};
 
 /// Routes of ours bear this protocol number.
 const PROTOCOL: u8 = 73;
 
 /// Stops every daemon and looks for leftovers in its namespace.
-pub(super) fn run(fabric: Fabric) -> Result<String> {
+pub(super) fn run(fabric: Fabric) -> Result<Outcome> {
     let nodes = fabric.stop()?;
     for node in &nodes {
         let (name, netns) = (node.name(), node.netns());
@@ -24,5 +24,5 @@ pub(super) fn run(fabric: Fabric) -> Result<String> {
         })
         .map_err(|error| node.blame(error))?;
     }
-    Ok(format!("{} daemons left on SIGTERM, no device, route or socket stayed", nodes.len()))
+    Ok(format!("{} daemons left on SIGTERM, no device, route or socket stayed", nodes.len()).into())
 }

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::{
     fabric::Fabric,
     plan::{AZURE, Gateway},
-    progress::say,
+    progress::Outcome,
 };
 
 /// Each must answer; `status` may also say "degraded" (5), since a peer is dead.
@@ -21,8 +21,9 @@ const QUESTIONS: [(&[&str], &[i32]); 5] = [
 pub(super) const SHOWN: &Gateway = &AZURE.gateways[0];
 
 /// Prints what `isthmusctl` says of it.
-pub(super) fn run(fabric: &Fabric) -> Result<String> {
+pub(super) fn run(fabric: &Fabric) -> Result<Outcome> {
     let node = fabric.node(SHOWN.name)?;
+    let mut details = String::new();
     for (arguments, accepted) in QUESTIONS {
         let output = node.ctl(arguments)?;
         let question = arguments.join(" ");
@@ -30,7 +31,11 @@ pub(super) fn run(fabric: &Fabric) -> Result<String> {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             bail!("isthmusctl {question} on {}: {}: {said}", node.name(), output.status);
         }
-        say(&format!("\n{}$ isthmusctl {question}\n{}", node.name(), String::from_utf8_lossy(&output.stdout)));
+        let answer = String::from_utf8_lossy(&output.stdout);
+        details.push_str(&format!("\n{}$ isthmusctl {question}\n{answer}", node.name()));
     }
-    Ok(format!("status, peers, routes, bgp neighbors and certs of {}", node.name()))
+    Ok(Outcome {
+        summary: format!("status, peers, routes, bgp neighbors and certs of {}", node.name()),
+        details,
+    })
 }

@@ -127,7 +127,8 @@ impl Gateway {
         let [a, b, c, d] = self.wan.octets();
         [
             Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d + end), 30).into(),
-            Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, self.number.into(), 0, 0, 0, 0, end.into()), 64).into(),
+            Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, self.number.into(), 0, 0, 0, 0, end.into()), 64)
+                .into(),
         ]
     }
 
@@ -166,7 +167,13 @@ mod tests {
             for (address, prefix) in gateway.lan(site).iter().zip(site.prefixes()) {
                 assert!(prefix.contains(&address.addr()), "{address} {prefix}");
             }
-            for net in gateway.lan(site).iter().chain(&gateway.overlay()).chain(&gateway.wan().0).chain(&gateway.wan().1) {
+            for net in gateway
+                .lan(site)
+                .iter()
+                .chain(&gateway.overlay())
+                .chain(&gateway.wan().0)
+                .chain(&gateway.wan().1)
+            {
                 assert!(seen.insert(net.addr()), "{net} twice");
             }
         }

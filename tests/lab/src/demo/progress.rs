@@ -7,6 +7,20 @@ use std::{
 
 use anyhow::{Context, Result};
 
+/// What a step found out.
+pub(super) struct Outcome {
+    /// For the step's line.
+    pub(super) summary: String,
+    /// For standard output, after the line.
+    pub(super) details: String,
+}
+
+impl From<String> for Outcome {
+    fn from(summary: String) -> Self {
+        Self { summary, details: String::new() }
+    }
+}
+
 /// Counts steps and times them.
 pub(super) struct Progress {
     start: Instant,
@@ -19,15 +33,18 @@ impl Progress {
         Self { start: Instant::now(), step: 0, steps }
     }
 
-    /// Runs one step; `work` returns what the line is to say about it.
-    pub(super) fn step(&mut self, name: &str, work: impl FnOnce() -> Result<String>) -> Result<()> {
+    /// Runs one step.
+    pub(super) fn step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) -> Result<()> {
         self.step += 1;
         let since = self.start.elapsed();
         note(&format!("[{:5.1} s] {}/{} {name}: ", since.as_secs_f64(), self.step, self.steps));
         let result = work();
         let took = self.start.elapsed().saturating_sub(since).as_secs_f64();
         match &result {
-            Ok(summary) => note(&format!("{summary} ({took:.1} s)\n")),
+            Ok(outcome) => {
+                note(&format!("{} ({took:.1} s)\n", outcome.summary));
+                say(&outcome.details);
+            }
             Err(_) => note(&format!("FAILED ({took:.1} s)\n")),
         }
         result.map(drop).with_context(|| format!("step {} of {}, {name}", self.step, self.steps))
@@ -46,7 +63,10 @@ pub(super) fn note(text: &str) {
     let _ = stderr.flush();
 }
 
-/// To standard output, line by line.
+/// To standard output.
 pub(super) fn say(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{}", text.trim_end());
+    let text = text.trim_end();
+    if !text.is_empty() {
+        let _ = writeln!(io::stdout().lock(), "{text}");
+    }
 }

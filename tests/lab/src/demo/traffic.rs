@@ -15,6 +15,7 @@ use super::{
     fabric::Fabric,
     network::Network,
     plan::{self, SITES, Site},
+    progress::Outcome,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -35,7 +36,7 @@ pub(super) fn echoes(network: &Network) -> Result<Vec<UdpEcho>> {
 }
 
 /// Sends datagrams both ways and a checked stream one way, for every pair of sites and both families.
-pub(super) fn run(network: &Network, fabric: &mut Fabric) -> Result<String> {
+pub(super) fn run(network: &Network, fabric: &mut Fabric) -> Result<Outcome> {
     let before = tunnelled(fabric)?;
     let (mut flows, mut octets) = (0, 0);
     for (a, b) in plan::pairs() {
@@ -48,8 +49,15 @@ pub(super) fn run(network: &Network, fabric: &mut Fabric) -> Result<String> {
         }
     }
     let through = tunnelled(fabric)?.saturating_sub(before);
-    ensure!(through >= octets, "only {through} of {octets} octets went through the tunnels: there is a way around them");
-    Ok(format!("{flows} pairs of hosts talked over UDP and TCP, {} MiB unchanged through the tunnels", octets >> 20))
+    ensure!(
+        through >= octets,
+        "only {through} of {octets} octets went through the tunnels: there is a way around them"
+    );
+    Ok(format!(
+        "{flows} pairs of hosts talked over UDP and TCP, {} MiB unchanged through the tunnels",
+        octets >> 20
+    )
+    .into())
 }
 
 fn datagrams(fabric: &mut Fabric, (site, from): (&Site, &Netns), to: IpAddr) -> Result<()> {

@@ -17,9 +17,10 @@ impl Process {
         Some(Self { pid, started: field(pid, 22)? })
     }
 
-    /// Is it still that process, and not dead?
+    /// Is it still that process, and not dead? A dead one keeps its number until its parent takes note.
     pub fn is_there(&self) -> bool {
         Self::now(self.pid) == Some(*self)
+            && !matches!(text_field(self.pid, 3).as_deref(), None | Some("Z" | "X"))
     }
 }
 
@@ -55,9 +56,32 @@ fn parent_of(pid: u32) -> Option<u32> {
     field(pid, 4)?.try_into().ok()
 }
 
-/// A numeric field of `/proc/PID/stat`, numbered as proc(5) does, from 4 on.
+/// A numeric field of `/proc/PID/stat`.
 fn field(pid: u32, number: usize) -> Option<u64> {
+    text_field(pid, number)?.parse().ok()
+}
+
+/// A field of `/proc/PID/stat`, numbered as proc(5) does, from 3 on.
+fn text_field(pid: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, even a parenthesis: fields are counted from its end.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_child_is_not_there() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Process::now(child.id()).unwrap();
+        assert!(process.is_there());
+        assert!(children_of(std::process::id()).contains(&child.id()));
+        child.kill().unwrap();
+        crate::wait::until_true("its end", std::time::Duration::from_secs(5), || !process.is_there())
+            .unwrap();
+        assert!(Process::now(child.id()).is_some(), "not yet waited for, it keeps its number");
+        child.wait().unwrap();
+    }
 }
