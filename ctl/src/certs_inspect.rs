@@ -1,85 +1,149 @@
-//! `isthmusctl certs inspect FILE`: what the certificates in a PEM file say. Asks no daemon and verifies nothing.
+//! `isthmusctl certs inspect FILE`: what is in a file, and why it would be refused. Asks no daemon.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use isthmus_pki::Facts;
+use isthmus_pki::inspect::{self, Item as Found};
 use serde::Serialize;
 
 use crate::certs::expiry;
 use crate::failure::Failure;
 use crate::moment::{Moment, age};
 use crate::output::{Document, Output};
-use crate::page::Page;
-use crate::x509::{self, Facts};
+use crate::page::{Cell, Page, Tone};
 
-/// The largest file that is read; a bundle of a thousand certificates is smaller.
-const LARGEST_FILE: u64 = 4 << 20;
-
-/// Prints what is written in the certificates of a file.
+/// Prints what certificates, requests and keys say. Of a private key only the hash of its public half is ever shown.
 ///
 /// # Errors
-/// A file that cannot be read or holds no certificate.
+/// A file that cannot be read; after printing, that something in it would be refused.
 pub(crate) fn inspect(output: &Output, file: &Path) -> Result<(), Failure> {
     let content =
         read(file).map_err(|error| Failure::failed(format!("cannot read {}: {error}", file.display())))?;
-    let certificates = certificates(&content)
-        .map_err(|reason| Failure::failed(format!("{}: {reason}", file.display())).with_help(PEM_HELP))?;
+    let found = inspect::inspect(&content, Moment::now().into());
     output.print(&InspectDocument {
-        schema: "isthmus.v1/certificate-file",
+        schema: "isthmus.v1/inspected-file",
         file: file.display().to_string(),
-        certificates,
-    })
+        sound: inspect::is_sound(&found),
+        items: found.iter().map(Item::from).collect(),
+    })?;
+    if !inspect::is_sound(&found) {
+        return Err(Failure::failed(format!("{} holds something that would be refused", file.display())));
+    }
+    Ok(())
 }
 
-const PEM_HELP: &str =
-    "expected PEM: -----BEGIN CERTIFICATE----- and so on; openssl x509 -inform DER converts DER";
-
+/// Reads one byte more than is looked at, so that a file too long is seen as such and a device cannot fill the memory.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::open(file)?.take(LARGEST_FILE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > LARGEST_FILE {
-        return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
-    }
+    let most = u64::try_from(inspect::MAX_LEN + 1).expect("a length fits 64 bits");
+    File::open(file)?.take(most).read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// The certificates among the PEM blocks. Other blocks are passed over; their content is never shown, it may be a key.
-fn certificates(content: &[u8]) -> Result<Vec<Facts>, String> {
-    let blocks = pem::parse_many(content).map_err(|error| error.to_string())?;
-    let mut certificates = Vec::new();
-    for block in blocks.iter().filter(|block| block.tag() == "CERTIFICATE") {
-        certificates.extend(x509::read_all(block.contents())?.into_iter().map(|(_, facts)| facts));
-    }
-    if !certificates.is_empty() {
-        return Ok(certificates);
-    }
-    match blocks.first() {
-        Some(block) => Err(format!("it holds no certificate, but a {}", block.tag())),
-        None => Err("it holds no certificate".to_owned()),
-    }
-}
-
-/// Schema `isthmus.v1/certificate-file`.
+/// Schema `isthmus.v1/inspected-file`.
 #[derive(Debug, Serialize)]
 struct InspectDocument {
     schema: &'static str,
     file: String,
-    certificates: Vec<Facts>,
+    /// Nothing in it would be refused.
+    sound: bool,
+    items: Vec<Item>,
 }
 
-impl Document for InspectDocument {
-    fn lay_out(&self, now: Moment, page: &mut Page) {
-        for (index, certificate) in self.certificates.iter().enumerate() {
-            if index > 0 {
-                page.line("");
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Item {
+    Certificate(Box<Certificate>),
+    Request { subject: String, uris: Vec<String>, key_sha256: String },
+    Key { encrypted: bool, key_sha256: Option<String> },
+    Unknown { label: String, reason: String },
+}
+
+#[derive(Debug, Serialize)]
+struct Certificate {
+    /// "root", "ca", "svid" or "other".
+    kind: &'static str,
+    subject: String,
+    issuer: String,
+    serial: String,
+    not_before: Option<Moment>,
+    not_after: Option<Moment>,
+    uris: Vec<String>,
+    dns_names: Vec<String>,
+    is_ca: bool,
+    path_len: Option<u32>,
+    sha256: String,
+    key_sha256: String,
+    /// Why it would be refused; empty when it is sound by itself.
+    problems: Vec<String>,
+}
+
+impl From<&Found> for Item {
+    fn from(found: &Found) -> Self {
+        match found.clone() {
+            Found::Certificate { kind, facts, problems } => {
+                Self::Certificate(Box::new(Certificate::new(kind, *facts, problems)))
             }
-            certificate.lay_out(now, page);
+            Found::Request { subject, uris, key_sha256 } => Self::Request { subject, uris, key_sha256 },
+            Found::Key { encrypted, key_sha256 } => Self::Key { encrypted, key_sha256 },
+            Found::Unknown { label, reason } => Self::Unknown { label, reason },
         }
     }
 }
 
-impl Facts {
+impl Certificate {
+    fn new(kind: &'static str, facts: Facts, problems: Vec<String>) -> Self {
+        Self {
+            kind,
+            not_before: Moment::from_unix(facts.not_before),
+            not_after: Moment::from_unix(facts.not_after),
+            is_ca: facts.is_ca(),
+            path_len: facts.basic_constraints.and_then(|constraints| constraints.path_len),
+            subject: facts.subject,
+            issuer: facts.issuer,
+            serial: facts.serial,
+            uris: facts.uris,
+            dns_names: facts.dns_names,
+            sha256: facts.sha256,
+            key_sha256: facts.key_sha256,
+            problems,
+        }
+    }
+}
+
+impl Document for InspectDocument {
+    fn lay_out(&self, now: Moment, page: &mut Page) {
+        for (index, item) in self.items.iter().enumerate() {
+            if index > 0 {
+                page.line("");
+            }
+            item.lay_out(now, page);
+        }
+    }
+}
+
+impl Item {
+    fn lay_out(&self, now: Moment, page: &mut Page) {
+        match self {
+            Self::Certificate(certificate) => certificate.lay_out(now, page),
+            Self::Request { subject, uris, key_sha256 } => page.facts([
+                ("Certificate request", "signature holds".into()),
+                ("Subject", subject.as_str().into()),
+                ("URI", uris.join(", ").into()),
+                ("Key SHA-256", key_sha256.as_str().into()),
+            ]),
+            Self::Key { encrypted, key_sha256 } => page.facts([
+                ("Private key", if *encrypted { "encrypted" } else { "not encrypted" }.into()),
+                ("Key SHA-256", key_sha256.as_deref().unwrap_or("").into()),
+            ]),
+            Self::Unknown { label, reason } => page.facts([(label, Cell::new(reason, Tone::Bad))]),
+        }
+    }
+}
+
+impl Certificate {
     fn lay_out(&self, now: Moment, page: &mut Page) {
         let authority = match (self.is_ca, self.path_len) {
             (false, _) => "no".to_owned(),
@@ -87,6 +151,7 @@ impl Facts {
             (true, Some(length)) => format!("yes, pathLen {length}"),
         };
         page.facts([
+            ("Certificate", self.kind.into()),
             ("Subject", self.subject.as_str().into()),
             ("Issuer", self.issuer.as_str().into()),
             ("Serial", self.serial.as_str().into()),
@@ -95,32 +160,9 @@ impl Facts {
             ("Valid since", age(self.not_before, now).into()),
             ("Expires", expiry(self.not_before, self.not_after, now)),
             ("CA", authority.into()),
-            ("Key", self.key_algorithm.as_str().into()),
             ("SHA-256", self.sha256.as_str().into()),
+            ("Key SHA-256", self.key_sha256.as_str().into()),
+            ("Problems", Cell::new(self.problems.join("; "), Tone::Bad)),
         ]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_key_is_named_and_never_shown() {
-        let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
-        assert_eq!(
-            certificates(key.as_bytes()),
-            Err("it holds no certificate, but a PRIVATE KEY".to_owned())
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn random_files_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "\\PC*") {
-            let _ = certificates(&bytes);
-            let _ = certificates(format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n").as_bytes());
-        }
     }
 }

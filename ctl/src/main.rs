@@ -21,7 +21,6 @@ mod svid;
 mod svid_files;
 mod text;
 mod watch;
-mod x509;
 
 use std::process::ExitCode;
 

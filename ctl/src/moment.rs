@@ -48,6 +48,12 @@ impl Moment {
     }
 }
 
+impl From<Moment> for OffsetDateTime {
+    fn from(moment: Moment) -> Self {
+        moment.0
+    }
+}
+
 impl Serialize for Moment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.rfc3339())

@@ -4,6 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use isthmus_pki::{Facts, Key, bundle};
 use isthmus_proto::workload::spiffe_workload_api_client::SpiffeWorkloadApiClient;
 use isthmus_proto::workload::{X509svid, X509svidRequest, X509svidResponse};
 use serde::Serialize;
@@ -20,7 +21,6 @@ use crate::output::{Document, Output};
 use crate::page::{Cell, Page};
 use crate::svid_files;
 use crate::watch;
-use crate::x509::{self, Facts};
 
 const DEFAULT_ENDPOINT: &str = "unix:///run/isthmus/workload.sock";
 
@@ -107,21 +107,23 @@ impl TryFrom<X509svid> for Identity {
         let key = Zeroizing::new(svid.x509_svid_key);
         let id = svid.spiffe_id;
         let wrong = |what: String| Failure::failed(format!("the Workload API sent {id} {what}"));
-        let chain =
-            x509::read_all(&svid.x509_svid).map_err(|why| wrong(format!("with a broken chain: {why}")))?;
-        let bundle =
-            x509::read_all(&svid.bundle).map_err(|why| wrong(format!("with a broken bundle: {why}")))?;
-        let Some((_, leaf)) = chain.first() else { return Err(wrong("without a certificate".to_owned())) };
+        let chain = certificates(&svid.x509_svid).map_err(|why| wrong(format!("with a bad chain: {why}")))?;
+        let bundle = certificates(&svid.bundle).map_err(|why| wrong(format!("with a bad bundle: {why}")))?;
+        let leaf = Facts::parse(&chain[0]).map_err(|why| wrong(format!("with a bad chain: {why}")))?;
         if leaf.uris != [id.as_str()] {
-            return Err(wrong(format!("with a certificate for {:?}", leaf.uris)));
+            return Err(wrong(format!("with a certificate for {}", leaf.uris.join(", "))));
         }
-        if key.is_empty() || bundle.is_empty() {
-            return Err(wrong("without its key or its bundle".to_owned()));
+        let public = Key::from_pkcs8(&key).map_err(|why| wrong(format!("with a bad key: {why}")))?.public();
+        if public.spki() != leaf.spki {
+            return Err(wrong("with a key that does not belong to its certificate".to_owned()));
         }
-        let owned = |list: &[(&[u8], Facts)]| list.iter().map(|(der, _)| der.to_vec()).collect();
-        let (leaf, chain, bundle) = (leaf.clone(), owned(&chain), owned(&bundle));
         Ok(Self { spiffe_id: id, hint: svid.hint, chain, leaf, key, bundle })
     }
+}
+
+/// Concatenated DER certificates, one or more.
+fn certificates(der: &[u8]) -> Result<Vec<Vec<u8>>, bundle::Error> {
+    Ok(bundle::certificates(der)?.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
 /// Schema `isthmus.v1/svids`. Keys are never part of it.
@@ -154,8 +156,8 @@ impl From<&Identity> for Svid {
         Self {
             spiffe_id: identity.spiffe_id.clone(),
             hint: (!identity.hint.is_empty()).then(|| identity.hint.clone()),
-            not_before: leaf.not_before,
-            not_after: leaf.not_after,
+            not_before: Moment::from_unix(leaf.not_before),
+            not_after: Moment::from_unix(leaf.not_after),
             serial: leaf.serial.clone(),
             issuer: leaf.issuer.clone(),
             dns_names: leaf.dns_names.clone(),

@@ -94,7 +94,11 @@ fn a_listener_that_speaks_something_else_is_named_as_such() {
         // Until the other side has had enough.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    is_unreachable(&run(&socket, "peers"), &socket, &["no gRPC", "something else listens"]);
+    is_unreachable(
+        &run(&socket, "peers"),
+        &socket,
+        &["gave no answer but an error", "something else listens"],
+    );
     server.join().expect("it ends with its peer");
 }
 

@@ -191,18 +191,21 @@ fn certs_inspect_shows_what_was_written() {
         let output = isthmusctl().args(["certs", "inspect", "-o", format]).arg(out.join(file)).output();
         Run::from(output.expect("the binary starts"))
     };
-    let table = inspect("svid.pem", "table").data();
+    let table = inspect("svid.pem", "table").stdout;
     assert_eq!(table.matches(ID).count(), 2, "{table}");
-    let document =
-        serde_json::from_str::<serde_json::Value>(&inspect("svid.pem", "json").data()).expect("JSON");
-    assert_eq!(document["schema"], "isthmus.v1/certificate-file");
-    assert_eq!(document["certificates"][1]["dns_names"], serde_json::json!(["api.example"]));
+    let ran = inspect("svid.pem", "json");
+    let document = serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("JSON");
+    assert_eq!(document["schema"], "isthmus.v1/inspected-file");
+    assert_eq!(document["items"][1]["type"], "certificate");
+    assert_eq!(document["items"][1]["dns_names"], serde_json::json!(["api.example"]));
+    // A bare self-signed certificate is no SVID as the specification wants it, and that is told.
+    assert_eq!((ran.code, &document["sound"]), (Some(1), &false.into()));
+    assert!(ran.stderr.contains("svid.pem holds something that would be refused"), "{}", ran.stderr);
 
-    let key = inspect("key.pem", "table");
-    assert_eq!((key.code, key.stdout.as_str()), (Some(1), ""));
-    assert!(key.stderr.contains("key.pem"), "{}", key.stderr);
+    let key = inspect("key.pem", "table").data();
+    assert!(key.starts_with("Private key  not encrypted\n"), "{key}");
     let base64 = fs::read_to_string(out.join("key.pem")).expect("written");
-    assert!(!key.stderr.contains(base64.lines().nth(1).expect("a line")), "a key must never be shown");
+    assert!(!key.contains(base64.lines().nth(1).expect("a line")), "a key must never be shown");
     let absent = inspect("absent.pem", "table");
     assert_eq!(absent.code, Some(1));
     assert!(absent.stderr.contains("absent.pem: No such file"), "{}", absent.stderr);
@@ -228,9 +231,16 @@ fn an_answer_that_makes_no_sense_is_refused_and_nothing_is_written() {
     empty.x509_svid.clear();
     let mut keyless = identity(ID, "");
     keyless.x509_svid_key.clear();
-    for (svid, reason) in
-        [(other, ID), (broken, "certificate"), (empty, "certificate"), (keyless, "without its key")]
-    {
+    let mut crossed = identity(ID, "");
+    crossed.x509_svid_key = identity(ID, "").x509_svid_key;
+    let cases = [
+        (other, ID),
+        (broken, "bad chain"),
+        (empty, "bad chain"),
+        (keyless, "bad key"),
+        (crossed, "a key that does not belong to its certificate"),
+    ];
+    for (svid, reason) in cases {
         let workload = identities(vec![svid]);
         let ran = workload.fetch(&["--write", workload.out().to_str().expect("UTF-8")]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{reason}");
