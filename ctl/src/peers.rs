@@ -41,7 +41,7 @@ pub(crate) struct PeersDocument {
 #[derive(Debug, Serialize)]
 struct Peer {
     name: String,
-    up: bool,
+    state: PeerState,
     state_reason: String,
     public_key: String,
     endpoint: Option<String>,
@@ -57,11 +57,43 @@ struct Peer {
     drops: BTreeMap<String, u64>,
 }
 
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum PeerState {
+    Up,
+    Idle,
+    Down,
+    /// A word of a daemon newer than this program, or none.
+    Unknown,
+}
+
+impl From<wire::PeerState> for PeerState {
+    fn from(state: wire::PeerState) -> Self {
+        match state {
+            wire::PeerState::Up => Self::Up,
+            wire::PeerState::Idle => Self::Idle,
+            wire::PeerState::Down => Self::Down,
+            wire::PeerState::Unspecified => Self::Unknown,
+        }
+    }
+}
+
+impl PeerState {
+    fn cell(self) -> Cell {
+        match self {
+            Self::Up => Cell::new("up", Tone::Good),
+            Self::Idle => Cell::new("idle", Tone::Plain),
+            Self::Down => Cell::new("down", Tone::Bad),
+            Self::Unknown => Cell::new("unknown", Tone::Warning),
+        }
+    }
+}
+
 impl From<wire::Peer> for Peer {
     fn from(peer: wire::Peer) -> Self {
         Self {
+            state: PeerState::from(peer.state()),
             name: peer.name,
-            up: peer.up,
             state_reason: peer.state_reason,
             public_key: peer.public_key,
             endpoint: (!peer.endpoint.is_empty()).then_some(peer.endpoint),
@@ -88,10 +120,9 @@ impl Document for PeersDocument {
 
 impl Peer {
     fn row(&self, now: Moment) -> [Cell; 9] {
-        let state = if self.up { Cell::new("up", Tone::Good) } else { Cell::new("down", Tone::Bad) };
         [
             self.name.as_str().into(),
-            state,
+            self.state.cell(),
             self.endpoint.as_deref().unwrap_or("").into(),
             age(self.last_handshake_at, now).into(),
             text::bytes(self.rx_bytes).into(),

@@ -81,7 +81,7 @@ fn peer_up() -> Peer {
         public_key: "iVFBtOaiUrHdbtE4LiWTpy/r9kFPh1+XkdzkqL2eP3Y=".to_owned(),
         endpoint: "192.0.2.2:51820".to_owned(),
         allowed_ips: ["10.99.0.2/32", "fd7a::2/128", "10.20.0.0/16"].map(str::to_owned).to_vec(),
-        up: true,
+        state: PeerState::Up.into(),
         state_reason: "handshake completed".to_owned(),
         last_handshake_at: Some(from_now(-2 * DAY - 3 * HOUR)),
         rx_bytes: 1_536,
@@ -98,6 +98,7 @@ fn peer_down() -> Peer {
     Peer {
         name: "onprem-gw1".to_owned(),
         public_key: "0Xu3BuqgEzUiBBaVIjCvpGBPpfNRcU8NuYWQT1EUTRM=".to_owned(),
+        state: PeerState::Down.into(),
         state_reason: "no handshake reply for 12 s from 203.0.113.9:51820".to_owned(),
         ..Peer::default()
     }

@@ -44,7 +44,7 @@ fn peers_json_is_golden() {
   "peers": [
     {
       "name": "azure-gw1",
-      "up": true,
+      "state": "up",
       "state_reason": "handshake completed",
       "public_key": "iVFBtOaiUrHdbtE4LiWTpy/r9kFPh1+XkdzkqL2eP3Y=",
       "endpoint": "192.0.2.2:51820",

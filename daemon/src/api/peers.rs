@@ -1,8 +1,8 @@
 //! Tunnel peers.
 
-use isthmus_proto::control::{ListPeersResponse, Peer};
+use isthmus_proto::control::{ListPeersResponse, Peer, PeerState};
 
-use crate::tunnel::PeerStatus;
+use crate::tunnel::{PeerStatus, State};
 
 use super::{Parts, milliseconds};
 
@@ -18,7 +18,12 @@ fn peer(status: PeerStatus) -> Peer {
         public_key: status.public_key,
         endpoint: status.endpoint.map(|endpoint| endpoint.to_string()).unwrap_or_default(),
         allowed_ips: status.allowed_ips.iter().map(ToString::to_string).collect(),
-        up: status.up,
+        state: match status.state {
+            State::Up => PeerState::Up,
+            State::Idle => PeerState::Idle,
+            State::Down => PeerState::Down,
+        }
+        .into(),
         state_reason: status.state_reason,
         last_handshake_at: status.last_handshake_at,
         rx_bytes: status.rx_bytes,

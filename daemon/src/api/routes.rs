@@ -10,6 +10,7 @@ use tonic::Status;
 
 use crate::{
     fib::KernelState,
+    tunnel::State,
     routes::{Hop, NextHop, Path, Route, Source},
 };
 
@@ -99,7 +100,7 @@ impl View {
     fn new(parts: &Parts) -> Self {
         let peers = parts.tunnel.iter().flat_map(crate::tunnel::Handle::peers);
         Self {
-            live: peers.map(|peer| (peer.name.to_string(), peer.up)).collect(),
+            live: peers.map(|peer| (peer.name, peer.state != State::Down)).collect(),
             kernel: parts.fib.as_ref().map(crate::fib::Handle::states),
         }
     }

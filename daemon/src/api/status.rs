@@ -39,9 +39,14 @@ async fn subsystems(parts: &Parts) -> Vec<Subsystem> {
 
 fn of_tunnel(handle: &tunnel::Handle) -> Subsystem {
     let peers = handle.peers();
-    let down: Vec<String> =
-        peers.iter().filter(|p| !p.up).map(|p| format!("{}: {}", p.name, p.state_reason)).collect();
-    let summary = format!("{} of {} peers up", peers.len() - down.len(), peers.len());
+    let count = |state| peers.iter().filter(|peer| peer.state == state).count();
+    let down = peers.iter().filter(|peer| peer.state == tunnel::State::Down);
+    let down: Vec<String> = down.map(|peer| format!("{}: {}", peer.name, peer.state_reason)).collect();
+    let idle = match count(tunnel::State::Idle) {
+        0 => String::new(),
+        idle => format!(", {idle} idle"),
+    };
+    let summary = format!("{} of {} peers up{idle}", count(tunnel::State::Up), peers.len());
     subsystem("tunnel", health(down.len(), peers.len()), summary, &down)
 }
 

@@ -33,6 +33,7 @@ pub use config::*;
 use control::{Control, Peers, Request, Thread};
 use engine::Engine;
 pub use error::Error;
+pub use isthmus_tunnel::peer::State;
 pub use peer::PeerStatus;
 use snapshot::Snapshot;
 use tun::Tun;

@@ -10,6 +10,7 @@ use std::{
 use arc_swap::ArcSwap;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use ipnet::IpNet;
+use isthmus_tunnel::peer::State;
 use isthmus_tunnel::{
     counters::Counters,
     peer::{Peer as Session, Settings},
@@ -42,9 +43,9 @@ pub struct PeerStatus {
     pub endpoint: Option<SocketAddr>,
     /// Prefixes of the peer's own.
     pub allowed_ips: Vec<IpNet>,
-    /// True while it answers.
-    pub up: bool,
-    /// Why it is up or down.
+    /// Whether it answers.
+    pub state: State,
+    /// Why it is in that state.
     pub state_reason: String,
     /// Unix time in seconds of the last completed handshake; `None`: there was none yet.
     pub last_handshake_at: Option<i64>,
@@ -144,7 +145,7 @@ impl Peer {
             public_key: BASE64_STANDARD.encode(config.public_key),
             endpoint: session.endpoint,
             allowed_ips: config.allowed_ips.clone(),
-            up: session.up,
+            state: session.state,
             state_reason: self.reason(session.reason, session.endpoint),
             last_handshake_at: session.handshake.map(unix_seconds),
             rx_bytes: count(&self.counters.received_bytes),

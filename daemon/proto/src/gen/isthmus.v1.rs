@@ -69,8 +69,8 @@ pub struct Peer {
     pub endpoint: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "4")]
     pub allowed_ips: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(bool, tag = "5")]
-    pub up: bool,
+    #[prost(enumeration = "PeerState", tag = "5")]
+    pub state: i32,
     #[prost(string, tag = "6")]
     pub state_reason: ::prost::alloc::string::String,
     /// Absent: no handshake yet.
@@ -275,6 +275,41 @@ impl Health {
             "HEALTH_OK" => Some(Self::Ok),
             "HEALTH_DEGRADED" => Some(Self::Degraded),
             "HEALTH_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PeerState {
+    Unspecified = 0,
+    /// It answers.
+    Up = 1,
+    /// Nobody has asked it anything: no traffic, no keepalive, or no endpoint to send to.
+    Idle = 2,
+    /// It was asked and does not answer.
+    Down = 3,
+}
+impl PeerState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PEER_STATE_UNSPECIFIED",
+            Self::Up => "PEER_STATE_UP",
+            Self::Idle => "PEER_STATE_IDLE",
+            Self::Down => "PEER_STATE_DOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PEER_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "PEER_STATE_UP" => Some(Self::Up),
+            "PEER_STATE_IDLE" => Some(Self::Idle),
+            "PEER_STATE_DOWN" => Some(Self::Down),
             _ => None,
         }
     }

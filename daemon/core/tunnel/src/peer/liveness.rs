@@ -14,6 +14,17 @@ pub const UNANSWERED: Duration = Duration::from_secs(15);
 /// REJECT_AFTER_TIME of the WireGuard paper, section 6.1: no session outlives it.
 pub const SESSION_LIFETIME: Duration = Duration::from_secs(180);
 
+/// How a peer is, for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It answers.
+    Up,
+    /// Nobody asked it anything since it was last heard: no traffic, no keepalive, or no endpoint to send to.
+    Idle,
+    /// It was asked and does not answer.
+    Down,
+}
+
 /// The facts that liveness follows from.
 ///
 /// ```text
@@ -39,6 +50,14 @@ impl Liveness {
 
     pub(super) fn is_up(&self) -> bool {
         self.live.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn state(&self) -> State {
+        match (self.is_up(), self.attempted) {
+            (true, _) => State::Up,
+            (false, None) => State::Idle,
+            (false, Some(_)) => State::Down,
+        }
     }
 
     pub(super) fn heard(&mut self, now: Instant) {
@@ -96,14 +115,17 @@ mod tests {
         let endpoint: Option<SocketAddr> = Some("192.0.2.2:51820".parse().unwrap());
         assert_eq!(peer.reason(start, None), "no endpoint: waiting for the peer to call");
         assert!(peer.reason(start, endpoint).starts_with("nothing sent yet to 192.0.2.2:51820"));
+        assert_eq!(peer.state(), State::Idle);
         peer.attempted(start);
         peer.attempted(start + seconds(5));
+        assert_eq!(peer.state(), State::Down);
         assert_eq!(
             peer.reason(start + seconds(12), endpoint),
             "no handshake reply for 12 s from 192.0.2.2:51820"
         );
         peer.heard(start + seconds(13));
         assert!(live.load(Ordering::Relaxed));
+        assert_eq!(peer.state(), State::Up);
         assert_eq!(peer.reason(start + seconds(14), endpoint), "heard 1 s ago");
 
         peer.attempted(start + seconds(100));

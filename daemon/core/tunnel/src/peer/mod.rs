@@ -20,7 +20,7 @@ use crate::{
     counters::{Counters, Drop, Tally},
 };
 use liveness::Liveness;
-pub use liveness::{SESSION_LIFETIME, UNANSWERED};
+pub use liveness::{SESSION_LIFETIME, State, UNANSWERED};
 use waiting::Waiting;
 
 /// Length of the longest handshake message; the protocol engine wants room for it even when it writes something shorter.
@@ -80,9 +80,9 @@ pub struct Peer {
 pub struct Status {
     /// Where datagrams go.
     pub endpoint: Option<SocketAddr>,
-    /// True while the peer answers.
-    pub up: bool,
-    /// Why it is up or down.
+    /// Whether the peer answers.
+    pub state: State,
+    /// Why it is in that state.
     pub reason: String,
     /// The last completed handshake.
     pub handshake: Option<Instant>,
@@ -152,7 +152,7 @@ impl Peer {
     pub fn status(&self, now: Instant) -> Status {
         Status {
             endpoint: self.endpoint,
-            up: self.liveness.is_up(),
+            state: self.liveness.state(),
             reason: self.liveness.reason(now, self.endpoint),
             handshake: self.handshake,
         }

@@ -188,11 +188,11 @@ fn silent_peer_goes_down_after_its_handshakes_stay_unanswered() {
     assert_eq!(out.len(), 1);
     a.now += Duration::from_secs(14);
     a.tick();
-    assert!(a.peer.status(a.now).up);
+    assert_eq!(a.peer.status(a.now).state, State::Up);
     a.now += Duration::from_secs(1);
     a.tick();
     let status = a.peer.status(a.now);
-    assert!(!status.up);
+    assert_eq!(status.state, State::Down);
     assert_eq!(status.reason, "no handshake reply for 15 s from 198.51.100.2:51820");
 }
 
