@@ -1,2 +1,70 @@
-//! placeholder
-fn main() {}
+//! `isthmusctl` shows and explains a running Isthmus node: data on stdout, messages on stderr, and an exit code that scripts can use.
+//!
+//! One file for each noun; `client` reaches the daemon, `watch` asks once or each second, `output` turns an answer into a table, JSON or
+//! YAML. Answers are this program's own types, so that the documents stay as they are when the wire format moves.
+
+mod bgp;
+mod certs;
+mod certs_inspect;
+mod cli;
+mod client;
+mod config;
+mod failure;
+mod generate;
+mod moment;
+mod output;
+mod page;
+mod peers;
+mod routes;
+mod status;
+mod svid;
+mod svid_files;
+mod text;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RoutesVerb, SvidVerb};
+use crate::failure::Failure;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    anstream::ColorChoice::from(arguments.color).write_global();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Prints what the argument parser says: help and version on stdout with 0, a mistake on stderr with 2.
+fn refuse(error: &clap::Error) -> ExitCode {
+    // When nobody reads the message there is nobody left to tell.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(failure::USAGE) } else { ExitCode::SUCCESS }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    arguments.validate()?;
+    let output = Output::new(arguments.output);
+    let ask = watch::Ask { socket: &arguments.socket, output: &output, watch: arguments.watch };
+    match arguments.noun {
+        Noun::Status { exit_code } => ask.show(&status::Query { exit_code }),
+        Noun::Peers => ask.show(&peers::Query),
+        Noun::Routes { prefix, verb: None } => ask.show(&routes::Query { prefix }),
+        Noun::Routes { verb: Some(RoutesVerb::Why { address }), .. } => {
+            ask.show(&routes::WhyQuery { address })
+        }
+        Noun::Bgp { verb: BgpVerb::Neighbors { name } } => ask.show(&bgp::Query { name }),
+        Noun::Certs { verb: None } => ask.show(&certs::Query),
+        Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
+        Noun::Svid { verb: SvidVerb::Fetch(fetch) } => svid::fetch(&output, &fetch),
+        Noun::Config { verb: ConfigVerb::Check { file } } => config::check(&output, &file),
+        Noun::Generate { what } => generate::generate(what),
+    }
+}

@@ -3,10 +3,15 @@
 //! `docs/architecture.md` is the map. Subsystems do not import each other; they meet at the board in [`routes`], and only `app`
 //! knows them all.
 
+pub mod api;
+pub mod app;
 pub mod bgp;
+pub mod config;
 pub mod fib;
 pub mod identity;
 pub mod lifecycle;
+pub mod metrics;
 pub mod routes;
 pub mod secret;
 pub mod tunnel;
+pub mod unix_socket;

@@ -1,4 +1,101 @@
-//! placeholder
+//! The forwarding information base: the board's routes as kernel routes, reconciled for as long as the daemon runs.
+//!
+//! [`start`] spawns one task that owns everything; a [`Handle`] asks it. Our routes carry protocol number 73 and metric 1073 in the
+//! configured table; no other route is ever changed. `plan` decides (pure), `netlink` reads and writes, `task` drives.
 
 mod config;
+mod netlink;
+pub mod plan;
+mod state;
+mod task;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use ipnet::IpNet;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+use crate::{
+    lifecycle::{CancellationToken, Readiness},
+    routes::Board,
+};
+
 pub use config::*;
+pub use netlink::SocketError;
+pub use state::{KernelState, Summary};
+
+use state::States;
+
+/// Why the FIB cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Without a netlink socket there is no way to the kernel's routes.
+    #[error("kernel routes: {0}; check that AF_NETLINK is allowed (RestrictAddressFamilies=, seccomp)")]
+    Socket(#[from] SocketError),
+}
+
+/// Asks the FIB's task. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    states: Arc<Mutex<States>>,
+    apply: mpsc::Sender<(Config, oneshot::Sender<()>)>,
+}
+
+impl Handle {
+    /// What became of a prefix in the kernel.
+    pub fn state(&self, prefix: &IpNet) -> KernelState {
+        let unknown = || KernelState::NotWanted("no such route".into());
+        self.lock().get(&prefix.trunc()).cloned().unwrap_or_else(unknown)
+    }
+
+    /// Every prefix with its state.
+    pub fn states(&self) -> HashMap<IpNet, KernelState> {
+        self.lock().all()
+    }
+
+    /// How many prefixes are in each state.
+    pub fn summary(&self) -> Summary {
+        self.lock().summary()
+    }
+
+    /// Applies a new configuration; returns when the kernel has been reconciled with it, or the FIB has stopped.
+    pub async fn apply(&self, config: Config) {
+        let (done, applied) = oneshot::channel();
+        if self.apply.send((config, done)).await.is_ok() {
+            // An error means that the task has stopped and removed its routes: there is nothing left to apply to.
+            let _ = applied.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, States> {
+        // Each change of a state is complete before anything can panic.
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts reconciling. Readiness waits for the first pass. On shutdown the task removes our routes and ends.
+///
+/// # Errors
+/// The netlink sockets cannot be opened. Whatever else goes wrong later is shown as a route's state and tried again.
+pub async fn start(
+    config: Config,
+    board: Board,
+    readiness: &Readiness,
+    shutdown: CancellationToken,
+) -> Result<(Handle, JoinHandle<()>), Error> {
+    let (netlink, events) = netlink::Netlink::open()?;
+    let (apply, applications) = mpsc::channel(1);
+    let handle = Handle { states: Arc::default(), apply };
+    let pending = readiness.wait_for("fib: first reconciliation");
+    let task = task::Task::new(config, board, netlink, events, handle.states.clone());
+    let join = tokio::spawn(task.run(applications, pending, shutdown));
+    Ok((handle, join))
+}
+
+#[cfg(test)]
+mod tests;

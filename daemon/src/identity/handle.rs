@@ -9,12 +9,14 @@ use isthmus_pki::facts::utc;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::unix_socket;
+
 use super::{
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
     issuing::{self, Issuer},
     material::{self, Material},
-    workload::{self, Server, Supply},
+    workload::{Server, Supply},
 };
 
 /// Why the subsystem can't start, or a change can't be applied.
@@ -28,7 +30,7 @@ pub enum Error {
     Issuer(#[from] issuing::Error),
     /// The Workload API's socket.
     #[error(transparent)]
-    Socket(#[from] workload::Error),
+    Socket(#[from] unix_socket::Error),
     /// An issuer without a trust bundle to check it against.
     #[error("[issuer] needs [identity]: its trust_bundle is what the site CA is checked against")]
     IssuerAlone,
@@ -136,7 +138,7 @@ impl Handle {
         Ok(Loaded { material, issuer, supply })
     }
 
-    async fn serve(&self, path: std::path::PathBuf) -> Result<Server, workload::Error> {
+    async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
         let inner = &self.0;
         Server::start(path, inner.supply.subscribe(), inner.ledger.clone(), &inner.shutdown, &inner.tasks)
             .await

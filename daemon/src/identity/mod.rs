@@ -21,4 +21,3 @@ pub use files::FileError;
 pub use handle::{Error, Handle, start};
 pub use issuing::{Error as IssuerError, Issuer};
 pub use material::{Error as MaterialError, Material};
-pub use workload::Error as SocketError;

@@ -322,7 +322,8 @@ mod tests {
         let mut reader = board.subscribe();
         reader.take();
         for n in 0..=LOG_LENGTH {
-            let prefix = IpNet::new(std::net::Ipv4Addr::from(u32::try_from(n).unwrap() << 8).into(), 24).unwrap();
+            let prefix =
+                IpNet::new(std::net::Ipv4Addr::from(u32::try_from(n).unwrap() << 8).into(), 24).unwrap();
             board.update_bgp(vec![(prefix, vec![via("10.0.0.1")])]);
         }
         assert!(matches!(reader.take(), Changes::All(routes) if routes.len() == LOG_LENGTH + 1));

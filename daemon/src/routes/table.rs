@@ -28,7 +28,8 @@ impl Table {
         for (prefix, peer) in prefixes {
             self.statics.insert(prefix.trunc(), peer);
         }
-        let all: Vec<IpNet> = self.statics.keys().chain(self.bgp.keys()).chain(self.resolved.keys()).collect();
+        let all: Vec<IpNet> =
+            self.statics.keys().chain(self.bgp.keys()).chain(self.resolved.keys()).collect();
         all.into_iter().filter(|prefix| self.resolve(*prefix)).collect()
     }
 

@@ -1,1 +1,13 @@
-//! placeholder
+//! The lab: real daemons, links and traffic in network namespaces that vanish with the test that made them.
+//!
+//! A scenario enters a [`sandbox`], makes [`netns::Netns`] and joins them by links, starts [`node::Node`]s from the binaries that
+//! [`bins`] built, and watches them through [`probe`]. Nothing here needs a tool beside Rust and Linux, so that the demo runs on a
+//! bare machine.
+
+pub mod bins;
+pub mod link;
+pub mod netns;
+pub mod node;
+pub mod probe;
+pub mod sandbox;
+pub mod wait;

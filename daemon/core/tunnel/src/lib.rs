@@ -1,1 +1,25 @@
-//! placeholder
+//! The tunnel engine without its sockets: what to do with a packet, never how it got here.
+//!
+//! Two directions, both in batches:
+//! - out: [`packet::parse`] an inner packet, [`table::Table::route`] it to a peer, [`peer::Peer::seal`] the peer's share of the batch;
+//! - in: [`receive::Receiver::classify`] a datagram to a peer, [`peer::Peer::open`] a run of them, [`packet::parse`] what came out and
+//!   ask [`table::Table::is_feasible`] whether that peer may speak for that source.
+//!
+//! Only [`peer`], [`receive`] and [`admission`] know the wire format (WireGuard). Time and randomness are arguments; the one clock
+//! that is not is inside `boringtun`, which paces its own retransmissions.
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod buffer;
+pub mod counters;
+pub mod limiter;
+pub mod packet;
+pub mod peer;
+pub mod receive;
+pub mod table;
+
+pub use boringtun::x25519;
+
+/// Bytes that the tunnel adds to an inner packet: 16 of header, 16 of authentication tag.
+pub const OVERHEAD: usize = 32;

@@ -288,6 +288,8 @@ pub enum KernelRouteState {
     Failed = 3,
     /// Found in the kernel at start, not yet confirmed by a session.
     Stale = 4,
+    /// In the kernel, which prefers another program's route to the same prefix.
+    Shadowed = 5,
 }
 impl KernelRouteState {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -301,6 +303,7 @@ impl KernelRouteState {
             Self::NotWanted => "KERNEL_ROUTE_STATE_NOT_WANTED",
             Self::Failed => "KERNEL_ROUTE_STATE_FAILED",
             Self::Stale => "KERNEL_ROUTE_STATE_STALE",
+            Self::Shadowed => "KERNEL_ROUTE_STATE_SHADOWED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -311,6 +314,7 @@ impl KernelRouteState {
             "KERNEL_ROUTE_STATE_NOT_WANTED" => Some(Self::NotWanted),
             "KERNEL_ROUTE_STATE_FAILED" => Some(Self::Failed),
             "KERNEL_ROUTE_STATE_STALE" => Some(Self::Stale),
+            "KERNEL_ROUTE_STATE_SHADOWED" => Some(Self::Shadowed),
             _ => None,
         }
     }

@@ -1,11 +1,10 @@
 //! The SPIFFE Workload API on a unix socket (SPIFFE Workload Endpoint section 3 to 7, Workload API section 5).
 //!
-//! `socket` makes and removes the socket file, `connection` attests whoever connects, `service` checks each call's header, `stream`
+//! `connection` attests whoever connects, `service` checks each call's header, `stream`
 //! keeps one caller supplied: it owns what that caller was given and pushes when it changes or ages.
 
 mod connection;
 mod service;
-mod socket;
 mod stream;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -16,11 +15,11 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server as GrpcServer;
 
+use crate::unix_socket::{self, Socket};
+
 use super::{certificates::Ledger, config::Entry, issuing::Issuer};
 use connection::Incoming;
 use service::Service;
-pub use socket::Error;
-use socket::Socket;
 
 /// Most calls that one connection may have open.
 const MAX_STREAMS: u32 = 100;
@@ -40,6 +39,9 @@ pub(super) struct Supply {
     pub(super) entries: Vec<Entry>,
 }
 
+/// Everybody may connect: who gets an identity is decided by attestation, not by the file's mode.
+const SOCKET_MODE: u32 = 0o777;
+
 /// A Workload API that serves. Its socket file goes when it is stopped.
 pub(super) struct Server {
     path: PathBuf,
@@ -54,8 +56,8 @@ impl Server {
         ledger: Ledger,
         shutdown: &CancellationToken,
         tasks: &TaskTracker,
-    ) -> Result<Self, Error> {
-        let (socket, listener) = Socket::bind(&path).await?;
+    ) -> Result<Self, unix_socket::Error> {
+        let (socket, listener) = Socket::bind(&path, SOCKET_MODE).await?;
         let cancel = shutdown.child_token();
         let service = Service::new(supply, ledger, cancel.clone(), tasks.clone());
         let server = GrpcServer::builder()

@@ -1,4 +1,4 @@
-//! The socket file: made where no living daemon serves, open to every local process, gone after a clean stop.
+//! Unix sockets that take over from a dead predecessor, never from a live one, and are gone after a clean stop.
 
 use std::{
     fs, io,
@@ -13,10 +13,10 @@ use tokio::net::{UnixListener, UnixStream};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Somebody answers there.
-    #[error("another isthmusd serves {0}; stop it, or choose another [workload_api] socket")]
+    #[error("another process serves {0}; stop it, or configure another socket")]
     InUse(PathBuf),
     /// Something else lies there.
-    #[error("{0}: exists and is not a socket; move it away, or choose another [workload_api] socket")]
+    #[error("{0} exists and is not a socket; move it away, or configure another socket")]
     NotASocket(PathBuf),
     /// The kernel refuses.
     #[error("{path}: {action}: {source}")]
@@ -30,24 +30,23 @@ pub enum Error {
     },
 }
 
-/// Removes the file when dropped, if it is still ours.
-pub(super) struct Socket {
+/// The name of a socket in the file system: removes the file when dropped, if it is still ours.
+pub struct Socket {
     path: PathBuf,
     identity: Identity,
 }
 
 impl Socket {
-    /// Makes the directory (0755) if it is missing, replaces the socket of a dead process, lets everybody connect (0777): who
-    /// gets an identity is decided by attestation, not by the file's mode.
-    pub(super) async fn bind(path: &Path) -> Result<(Self, UnixListener), Error> {
+    /// Makes the directory (0755) if it is missing, replaces the socket of a dead process, and sets the permission bits.
+    pub async fn bind(path: &Path, mode: u32) -> Result<(Self, UnixListener), Error> {
         let fail = |action| move |source| Error::Io { path: path.to_owned(), action, source };
-        if let Some(parent) = path.parent() {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o755).create(parent).map_err(fail("make its directory"))?;
         }
         clear(path).await?;
         let listener = UnixListener::bind(path).map_err(fail("bind"))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).map_err(fail("set mode 0777"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail("set its mode"))?;
         let identity = identity(path).map_err(fail("look at"))?;
         Ok((Self { path: path.to_owned(), identity }, listener))
     }
@@ -97,15 +96,15 @@ mod tests {
     #[tokio::test]
     async fn replaces_the_dead_but_not_the_living() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a/b/workload.sock");
-        let (first, listener) = Socket::bind(&path).await.unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o777);
+        let path = dir.path().join("a/b/x.sock");
+        let (first, listener) = Socket::bind(&path, 0o660).await.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
         assert_eq!(fs::metadata(dir.path().join("a/b")).unwrap().permissions().mode() & 0o022, 0);
-        assert!(matches!(Socket::bind(&path).await, Err(Error::InUse(_))));
+        assert!(matches!(Socket::bind(&path, 0o660).await, Err(Error::InUse(_))));
         drop(listener);
         // Another name for it keeps its inode number from being used again.
         fs::hard_link(&path, dir.path().join("first")).unwrap();
-        let (second, _listener) = Socket::bind(&path).await.unwrap();
+        let (second, _listener) = Socket::bind(&path, 0o660).await.unwrap();
         // The first owner is late with its clean-up: the file is the second's.
         drop(first);
         assert!(path.exists());
@@ -118,7 +117,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "x").unwrap();
-        assert!(matches!(Socket::bind(&path).await, Err(Error::NotASocket(_))));
+        assert!(matches!(Socket::bind(&path, 0o660).await, Err(Error::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "x");
     }
 }

@@ -1,0 +1,184 @@
+//! `isthmusctl bgp neighbors`: sessions with their state and the reason for it.
+
+use isthmus_proto::control as wire;
+use serde::Serialize;
+use tonic::{Response, Status};
+
+use crate::failure::Failure;
+use crate::moment::{Moment, age};
+use crate::output::Document;
+use crate::page::{Cell, Page, Tone};
+use crate::text;
+use crate::watch::{Client, Question};
+
+/// Asks for all neighbors, or for the one of this name or address.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) name: Option<String>,
+}
+
+impl Question for Query {
+    type Answer = wire::ListBgpNeighborsResponse;
+    type Document = NeighborsDocument;
+
+    async fn ask(&self, client: &mut Client) -> Result<Response<Self::Answer>, Status> {
+        client.list_bgp_neighbors(wire::ListBgpNeighborsRequest {}).await
+    }
+
+    fn document(&self, answer: Self::Answer) -> Result<NeighborsDocument, Failure> {
+        let mut document = NeighborsDocument {
+            schema: "isthmus.v1/bgp-neighbors",
+            local_asn: answer.local_asn,
+            router_id: answer.router_id,
+            neighbors: answer.neighbors.into_iter().map(Neighbor::from).collect(),
+            in_detail: self.name.is_some(),
+        };
+        if let Some(name) = &self.name {
+            document.keep(name)?;
+        }
+        Ok(document)
+    }
+}
+
+/// Schema `isthmus.v1/bgp-neighbors`.
+#[derive(Debug, Serialize)]
+pub(crate) struct NeighborsDocument {
+    schema: &'static str,
+    local_asn: u32,
+    router_id: String,
+    neighbors: Vec<Neighbor>,
+    #[serde(skip)]
+    in_detail: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Neighbor {
+    name: String,
+    address: String,
+    local_address: Option<String>,
+    remote_asn: u32,
+    remote_router_id: Option<String>,
+    state: String,
+    state_reason: String,
+    state_since: Option<Moment>,
+    established_count: u64,
+    last_error: Option<String>,
+    families: Vec<String>,
+    hold_time_ms: u64,
+    keepalive_ms: u64,
+    prefixes_received: u64,
+    prefixes_accepted: u64,
+    prefixes_sent: u64,
+    messages_received: u64,
+    messages_sent: u64,
+}
+
+impl From<wire::BgpNeighbor> for Neighbor {
+    fn from(neighbor: wire::BgpNeighbor) -> Self {
+        let known = |text: String| (!text.is_empty()).then_some(text);
+        Self {
+            name: neighbor.name,
+            address: neighbor.address,
+            local_address: known(neighbor.local_address),
+            remote_asn: neighbor.remote_asn,
+            remote_router_id: known(neighbor.remote_router_id),
+            state: neighbor.state,
+            state_reason: neighbor.state_reason,
+            state_since: Moment::from_unix(neighbor.state_since),
+            established_count: neighbor.established_count,
+            last_error: known(neighbor.last_error),
+            families: neighbor.families,
+            hold_time_ms: neighbor.hold_time_ms,
+            keepalive_ms: neighbor.keepalive_ms,
+            prefixes_received: neighbor.prefixes_received,
+            prefixes_accepted: neighbor.prefixes_accepted,
+            prefixes_sent: neighbor.prefixes_sent,
+            messages_received: neighbor.messages_received,
+            messages_sent: neighbor.messages_sent,
+        }
+    }
+}
+
+impl NeighborsDocument {
+    fn keep(&mut self, name: &str) -> Result<(), Failure> {
+        let known = self.neighbors.iter().map(|neighbor| neighbor.name.clone()).collect::<Vec<_>>();
+        self.neighbors.retain(|neighbor| neighbor.name == name || neighbor.address == name);
+        if self.neighbors.is_empty() {
+            return Err(Failure::failed(format!("no BGP neighbor has the name or address {name}"))
+                .with_help(format!("the neighbors are: {}", text::or_dash(&known.join(", ")))));
+        }
+        Ok(())
+    }
+}
+
+impl Document for NeighborsDocument {
+    fn lay_out(&self, now: Moment, page: &mut Page) {
+        page.line(format!("local AS {}, router ID {}", self.local_asn, text::or_dash(&self.router_id)));
+        page.line("");
+        if self.in_detail {
+            for neighbor in &self.neighbors {
+                neighbor.lay_out(now, page);
+            }
+            return;
+        }
+        let header = ["NAME", "ADDRESS", "ASN", "STATE", "SINCE", "RECEIVED", "ACCEPTED", "SENT", "REASON"];
+        page.table(header, self.neighbors.iter().map(|neighbor| neighbor.row(now)), "no BGP neighbors");
+    }
+}
+
+impl Neighbor {
+    fn row(&self, now: Moment) -> [Cell; 9] {
+        [
+            self.name.as_str().into(),
+            self.address.as_str().into(),
+            u64::from(self.remote_asn).into(),
+            self.state_cell(),
+            age(self.state_since, now).into(),
+            self.prefixes_received.into(),
+            self.prefixes_accepted.into(),
+            self.prefixes_sent.into(),
+            self.reason().into(),
+        ]
+    }
+
+    fn lay_out(&self, now: Moment, page: &mut Page) {
+        let timers = format!(
+            "{}, keepalive {}",
+            text::milliseconds(self.hold_time_ms),
+            text::milliseconds(self.keepalive_ms)
+        );
+        let prefixes = format!(
+            "{} received, {} accepted, {} sent",
+            self.prefixes_received, self.prefixes_accepted, self.prefixes_sent
+        );
+        page.facts([
+            ("Name", self.name.as_str().into()),
+            ("Address", self.address.as_str().into()),
+            ("Local address", self.local_address.as_deref().unwrap_or("").into()),
+            ("Remote AS", u64::from(self.remote_asn).into()),
+            ("Remote router ID", self.remote_router_id.as_deref().unwrap_or("").into()),
+            ("State", self.state_cell()),
+            ("Reason", self.state_reason.as_str().into()),
+            ("Since", age(self.state_since, now).into()),
+            ("Times established", self.established_count.into()),
+            ("Last error", self.last_error.as_deref().unwrap_or("").into()),
+            ("Families", self.families.join(", ").into()),
+            ("Hold time", timers.into()),
+            ("Prefixes", prefixes.into()),
+            ("Messages", format!("{} received, {} sent", self.messages_received, self.messages_sent).into()),
+        ]);
+    }
+
+    fn state_cell(&self) -> Cell {
+        let tone = if self.state == "Established" { Tone::Good } else { Tone::Bad };
+        Cell::new(&self.state, tone)
+    }
+
+    /// Why it is in this state; of a session that is not up, else what last went wrong.
+    fn reason(&self) -> &str {
+        if self.state_reason.is_empty() && self.state != "Established" {
+            return self.last_error.as_deref().unwrap_or("");
+        }
+        &self.state_reason
+    }
+}

@@ -1,0 +1,226 @@
+//! The command line: nouns, verbs and the options that all of them share.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
+
+use crate::failure::Failure;
+
+const EXIT_CODES: &str =
+    "Exit codes: 0 ok, 1 failed, 2 usage, 3 invalid configuration, 4 daemon unreachable, 5 degraded";
+
+/// Shows and explains a running Isthmus node.
+///
+/// Data goes to stdout, messages to stderr. JSON and YAML documents carry a `schema` field and stay compatible within it.
+#[derive(Debug, Parser)]
+#[command(name = "isthmusctl", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    /// Control socket of the daemon.
+    #[arg(long, global = true, value_name = "PATH", default_value = "/run/isthmus/isthmusd.sock")]
+    pub(crate) socket: PathBuf,
+    /// How to print.
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Table)]
+    pub(crate) output: Format,
+    /// Ask again each second until interrupted; reconnects when the daemon restarts.
+    #[arg(long, global = true)]
+    pub(crate) watch: bool,
+    /// When to colour; `auto` honours NO_COLOR, CLICOLOR_FORCE and TERM.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
+    pub(crate) color: Color,
+    #[command(subcommand)]
+    pub(crate) noun: Noun,
+}
+
+/// The form of the data on stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Columns for a person.
+    Table,
+    /// One JSON document; with `--watch` one a line.
+    Json,
+    /// One YAML document; with `--watch` a stream of them.
+    Yaml,
+}
+
+/// When to colour the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<Color> for anstream::ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => Self::Auto,
+            Color::Always => Self::Always,
+            Color::Never => Self::Never,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Noun {
+    /// The node in one view: what runs, what is ready, what is not and why.
+    Status {
+        /// Exit with 5 when anything is degraded.
+        #[arg(long)]
+        exit_code: bool,
+    },
+    /// Tunnel peers with their liveness and counters.
+    Peers,
+    /// Prefixes with every path to them and the state of the kernel route.
+    #[command(args_conflicts_with_subcommands = true)]
+    Routes {
+        /// Only this prefix and what it covers; an address means its host prefix.
+        #[arg(value_parser = prefix)]
+        prefix: Option<IpNet>,
+        #[command(subcommand)]
+        verb: Option<RoutesVerb>,
+    },
+    /// The BGP speaker.
+    Bgp {
+        #[command(subcommand)]
+        verb: BgpVerb,
+    },
+    /// Every certificate that the node holds or trusts.
+    Certs {
+        #[command(subcommand)]
+        verb: Option<CertsVerb>,
+    },
+    /// SPIFFE identities of the calling process.
+    Svid {
+        #[command(subcommand)]
+        verb: SvidVerb,
+    },
+    /// Configuration files.
+    Config {
+        #[command(subcommand)]
+        verb: ConfigVerb,
+    },
+    /// Shell completions and manual pages, for packagers.
+    #[command(hide = true)]
+    Generate {
+        #[command(subcommand)]
+        what: Generate,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RoutesVerb {
+    /// What the node would do with a packet to this address, and why.
+    Why { address: IpAddr },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BgpVerb {
+    /// Sessions with their state, the reason for it, and prefix counts.
+    Neighbors {
+        /// Only the neighbor of this name or address, in detail.
+        name: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertsVerb {
+    /// Shows the certificates in a PEM file; asks no daemon.
+    Inspect { file: PathBuf },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SvidVerb {
+    /// Fetches the X.509-SVIDs of the calling process from the SPIFFE Workload API.
+    Fetch(SvidFetch),
+}
+
+/// Options of `svid fetch`.
+#[derive(Args, Debug)]
+pub(crate) struct SvidFetch {
+    /// Workload API socket [default: $SPIFFE_ENDPOINT_SOCKET, else unix:///run/isthmus/workload.sock]
+    #[arg(long, value_name = "unix:///PATH")]
+    pub(crate) workload_socket: Option<String>,
+    /// Write svid.pem, key.pem (0600) and bundle.pem into this directory; further identities as svid.1.pem and so on.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) write: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Validates a configuration with `isthmusd --check` and exits as that does: 0 valid, 3 invalid.
+    Check {
+        #[arg(default_value = "/etc/isthmus/isthmusd.toml")]
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generate {
+    /// Prints a completion script.
+    Completions { shell: clap_complete::Shell },
+    /// Writes the manual pages into a directory.
+    Man { directory: PathBuf },
+}
+
+impl Arguments {
+    /// Refuses combinations that the parser cannot see.
+    pub(crate) fn validate(&self) -> Result<(), Failure> {
+        if self.watch && !self.noun.can_watch() {
+            return Err(Failure::usage(
+                "--watch is for state of the daemon that changes; this command asks once and ends",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Noun {
+    fn can_watch(&self) -> bool {
+        match self {
+            Self::Status { exit_code } => !exit_code,
+            Self::Peers | Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
+            Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } | Self::Generate { .. } => false,
+        }
+    }
+}
+
+/// A prefix in CIDR notation, host bits cleared; an address stands for its host prefix.
+fn prefix(text: &str) -> Result<IpNet, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(IpNet::from(address));
+    }
+    text.parse::<IpNet>()
+        .map(|prefix| prefix.trunc())
+        .map_err(|_| "expected a prefix such as 10.20.0.0/16 or fd00:20::/32, or an address".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_prefix_is_canonical_and_an_address_is_a_host() {
+        assert_eq!(prefix("10.1.2.3/8").expect("valid").to_string(), "10.0.0.0/8");
+        assert_eq!(prefix("fd00::1").expect("valid").to_string(), "fd00::1/128");
+        assert!(prefix("10.0.0.0/33").is_err());
+        assert!(prefix("gw1").is_err());
+    }
+
+    #[test]
+    fn only_changing_state_can_be_watched() {
+        let watch = |line: &str| Arguments::parse_from(line.split(' ')).validate();
+        assert!(watch("isthmusctl peers --watch").is_ok());
+        assert!(watch("isthmusctl --watch routes why 10.0.0.1").is_ok());
+        assert!(watch("isthmusctl --watch status --exit-code").is_err());
+        assert!(watch("isthmusctl certs inspect a.pem --watch").is_err());
+    }
+}

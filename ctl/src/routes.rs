@@ -1,0 +1,242 @@
+//! `isthmusctl routes` and `routes why`: where traffic goes, and the reasons.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use isthmus_proto::control as wire;
+use serde::Serialize;
+use tonic::{Response, Status};
+
+use crate::failure::Failure;
+use crate::moment::Moment;
+use crate::output::Document;
+use crate::page::{Cell, Page, Tone};
+use crate::watch::{Client, Question};
+
+/// Asks for all routes, or for a prefix and what it covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Query {
+    pub(crate) prefix: Option<IpNet>,
+}
+
+impl Question for Query {
+    type Answer = wire::ListRoutesResponse;
+    type Document = RoutesDocument;
+
+    async fn ask(&self, client: &mut Client) -> Result<Response<Self::Answer>, Status> {
+        let prefix = self.prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
+        client.list_routes(wire::ListRoutesRequest { prefix }).await
+    }
+
+    fn document(&self, answer: Self::Answer) -> Result<RoutesDocument, Failure> {
+        let routes = answer.routes.into_iter().map(Route::from).collect();
+        Ok(RoutesDocument { schema: "isthmus.v1/routes", routes })
+    }
+}
+
+/// Asks what happens to a packet to one address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WhyQuery {
+    pub(crate) address: IpAddr,
+}
+
+impl Question for WhyQuery {
+    type Answer = wire::ExplainRouteResponse;
+    type Document = WhyDocument;
+
+    async fn ask(&self, client: &mut Client) -> Result<Response<Self::Answer>, Status> {
+        client.explain_route(wire::ExplainRouteRequest { address: self.address.to_string() }).await
+    }
+
+    fn document(&self, answer: Self::Answer) -> Result<WhyDocument, Failure> {
+        Ok(WhyDocument {
+            schema: "isthmus.v1/route-explanation",
+            address: self.address.to_string(),
+            route: answer.route.map(Route::from),
+            steps: answer.steps,
+        })
+    }
+}
+
+/// Schema `isthmus.v1/routes`.
+#[derive(Debug, Serialize)]
+pub(crate) struct RoutesDocument {
+    schema: &'static str,
+    routes: Vec<Route>,
+}
+
+/// Schema `isthmus.v1/route-explanation`; no `route` means that nothing leads there.
+#[derive(Debug, Serialize)]
+pub(crate) struct WhyDocument {
+    schema: &'static str,
+    address: String,
+    route: Option<Route>,
+    steps: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Route {
+    prefix: String,
+    source: String,
+    candidates: Vec<Candidate>,
+    kernel: Kernel,
+}
+
+#[derive(Debug, Serialize)]
+struct Candidate {
+    next_hop: Option<String>,
+    peer: Option<String>,
+    neighbor: Option<String>,
+    as_path: Option<String>,
+    selected: bool,
+    usable: bool,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Kernel {
+    state: KernelState,
+    reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum KernelState {
+    Installed,
+    NotWanted,
+    Failed,
+    Stale,
+    Shadowed,
+    /// A word of a daemon newer than this program, or none.
+    Unknown,
+}
+
+impl From<wire::Route> for Route {
+    fn from(route: wire::Route) -> Self {
+        Self {
+            prefix: route.prefix,
+            source: route.source,
+            candidates: route.candidates.into_iter().map(Candidate::from).collect(),
+            kernel: Kernel::from(route.kernel.unwrap_or_default()),
+        }
+    }
+}
+
+impl From<wire::Candidate> for Candidate {
+    fn from(candidate: wire::Candidate) -> Self {
+        let known = |text: String| (!text.is_empty()).then_some(text);
+        Self {
+            next_hop: known(candidate.next_hop),
+            peer: known(candidate.peer),
+            neighbor: known(candidate.neighbor),
+            as_path: known(candidate.as_path),
+            selected: candidate.selected,
+            usable: candidate.usable,
+            reason: candidate.reason,
+        }
+    }
+}
+
+impl From<wire::KernelRoute> for Kernel {
+    fn from(kernel: wire::KernelRoute) -> Self {
+        let state = match kernel.state() {
+            wire::KernelRouteState::Installed => KernelState::Installed,
+            wire::KernelRouteState::NotWanted => KernelState::NotWanted,
+            wire::KernelRouteState::Failed => KernelState::Failed,
+            wire::KernelRouteState::Stale => KernelState::Stale,
+            wire::KernelRouteState::Shadowed => KernelState::Shadowed,
+            wire::KernelRouteState::Unspecified => KernelState::Unknown,
+        };
+        Self { state, reason: kernel.reason }
+    }
+}
+
+impl Document for RoutesDocument {
+    fn lay_out(&self, _: Moment, page: &mut Page) {
+        lay_out_routes(&self.routes, page);
+    }
+}
+
+impl Document for WhyDocument {
+    fn lay_out(&self, _: Moment, page: &mut Page) {
+        match &self.route {
+            Some(route) => {
+                lay_out_routes(std::slice::from_ref(route), page);
+                if !route.kernel.reason.is_empty() {
+                    page.line(format!("kernel route {}: {}", route.kernel.state.word(), route.kernel.reason));
+                }
+            }
+            None => page.line(format!("no route to {}", self.address)),
+        }
+        if !self.steps.is_empty() {
+            page.line("");
+        }
+        for (index, step) in self.steps.iter().enumerate() {
+            page.line(format!("{}. {step}", index + 1));
+        }
+    }
+}
+
+/// One row for each path; the prefix is repeated so that each row stands alone under `grep`.
+fn lay_out_routes(routes: &[Route], page: &mut Page) {
+    let header = ["PREFIX", "SOURCE", "PEER", "NEXT HOP", "NEIGHBOR", "AS PATH", "STATE", "KERNEL", "REASON"];
+    page.table(header, routes.iter().flat_map(Route::rows), "no routes");
+}
+
+impl Route {
+    fn rows(&self) -> impl Iterator<Item = [Cell; 9]> {
+        let lone = self.candidates.is_empty().then(|| self.row(None));
+        lone.into_iter().chain(self.candidates.iter().map(|candidate| self.row(Some(candidate))))
+    }
+
+    fn row(&self, candidate: Option<&Candidate>) -> [Cell; 9] {
+        let part = |of: fn(&Candidate) -> Option<&str>| Cell::from(candidate.and_then(of).unwrap_or(""));
+        [
+            self.prefix.as_str().into(),
+            self.source.as_str().into(),
+            part(|candidate| candidate.peer.as_deref()),
+            part(|candidate| candidate.next_hop.as_deref()),
+            part(|candidate| candidate.neighbor.as_deref()),
+            part(|candidate| candidate.as_path.as_deref()),
+            candidate.map_or_else(|| Cell::new("no path", Tone::Bad), Candidate::state),
+            self.kernel.cell(),
+            part(|candidate| Some(&candidate.reason)),
+        ]
+    }
+}
+
+impl Candidate {
+    fn state(&self) -> Cell {
+        match (self.selected, self.usable) {
+            (true, true) => Cell::new("selected", Tone::Good),
+            (true, false) => Cell::new("selected, down", Tone::Bad),
+            (false, true) => Cell::new("usable", Tone::Plain),
+            (false, false) => Cell::new("unusable", Tone::Warning),
+        }
+    }
+}
+
+impl Kernel {
+    fn cell(&self) -> Cell {
+        let tone = match self.state {
+            KernelState::Installed => Tone::Good,
+            KernelState::NotWanted => Tone::Plain,
+            KernelState::Stale | KernelState::Shadowed | KernelState::Unknown => Tone::Warning,
+            KernelState::Failed => Tone::Bad,
+        };
+        Cell::new(self.state.word(), tone)
+    }
+}
+
+impl KernelState {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Installed => "installed",
+            Self::NotWanted => "not wanted",
+            Self::Failed => "failed",
+            Self::Stale => "stale",
+            Self::Shadowed => "shadowed",
+            Self::Unknown => "unknown",
+        }
+    }
+}

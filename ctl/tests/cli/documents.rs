@@ -1,0 +1,139 @@
+//! What a program reads: stable documents with a schema.
+
+use serde_json::Value;
+
+use crate::answers::{self, THEN};
+use crate::run;
+use crate::server::{Answers, Server};
+
+const NOUNS: [(&str, &str); 6] = [
+    ("status", "isthmus.v1/status"),
+    ("peers", "isthmus.v1/peers"),
+    ("routes", "isthmus.v1/routes"),
+    ("routes why 10.20.3.4", "isthmus.v1/route-explanation"),
+    ("bgp neighbors", "isthmus.v1/bgp-neighbors"),
+    ("certs", "isthmus.v1/certs"),
+];
+
+fn json(server: &Server, arguments: &str) -> Value {
+    let text = run(&server.socket(), &format!("{arguments} -o json")).data();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments}: {error}: {text}"))
+}
+
+#[test]
+fn every_noun_names_its_schema_in_json_and_yaml_and_both_say_the_same() {
+    for answers in [answers::healthy(), answers::empty()] {
+        let server = Server::start(answers);
+        for (noun, schema) in NOUNS {
+            let document = json(&server, noun);
+            assert_eq!(document["schema"], schema, "{noun}");
+            let yaml = run(&server.socket(), &format!("{noun} -o yaml")).data();
+            assert_eq!(serde_norway::from_str::<Value>(&yaml).expect("valid YAML"), document, "{noun}");
+        }
+    }
+}
+
+#[test]
+fn peers_json_is_golden() {
+    let mut answers = answers::healthy();
+    answers.peers.peers.truncate(1);
+    answers.peers.peers[0].last_handshake_at = Some(THEN);
+    let server = Server::start(answers);
+    let expected = r#"{
+  "schema": "isthmus.v1/peers",
+  "peers": [
+    {
+      "name": "azure-gw1",
+      "up": true,
+      "state_reason": "handshake completed",
+      "public_key": "iVFBtOaiUrHdbtE4LiWTpy/r9kFPh1+XkdzkqL2eP3Y=",
+      "endpoint": "192.0.2.2:51820",
+      "allowed_ips": [
+        "10.99.0.2/32",
+        "fd7a::2/128",
+        "10.20.0.0/16"
+      ],
+      "last_handshake_at": "2023-11-14T22:13:20Z",
+      "persistent_keepalive_ms": 25000,
+      "has_preshared_key": true,
+      "rx_bytes": 1536,
+      "tx_bytes": 10,
+      "rx_packets": 12,
+      "tx_packets": 1,
+      "drops": {
+        "queue full": 2,
+        "source not allowed": 5
+      }
+    }
+  ]
+}
+"#;
+    assert_eq!(run(&server.socket(), "peers -o json").data(), expected);
+}
+
+#[test]
+fn status_yaml_is_golden() {
+    let server = Server::start(Answers { status: answers::status(), ..Answers::default() });
+    let expected = "\
+schema: isthmus.v1/status
+node: gw1
+site: aws-use1
+spiffe_id: spiffe://fabric.example/site/aws-use1/node/gw1
+version: 0.1.0
+pid: 4242
+started_at: 2023-11-14T22:13:20Z
+ready: true
+waiting_for: []
+degraded_reasons: []
+subsystems:
+- name: tunnel
+  health: ok
+  summary: 2 of 2 peers up
+- name: bgp
+  health: ok
+  summary: 2 of 2 sessions Established
+config:
+  path: /etc/isthmus/isthmusd.toml
+  loaded_at: 2023-11-14T22:13:20Z
+  generation: 3
+  last_error: ''
+";
+    assert_eq!(run(&server.socket(), "-o yaml status").data(), expected);
+}
+
+#[test]
+fn routes_json_has_paths_and_the_kernel_state() {
+    let server = Server::start(answers::healthy());
+    let route = &json(&server, "routes")["routes"][0];
+    assert_eq!(route["kernel"]["state"], "installed");
+    assert_eq!(route["candidates"][0]["selected"], true);
+    assert_eq!(route["candidates"][1]["reason"], "peer is down");
+    assert_eq!(json(&server, "routes")["routes"][1]["kernel"]["state"], "not_wanted");
+}
+
+#[test]
+fn what_is_not_known_is_null_and_an_empty_list_is_a_list() {
+    let server = Server::start(answers::empty());
+    assert_eq!(json(&server, "peers")["peers"], Value::Array(Vec::new()));
+    assert_eq!(json(&server, "routes why 10.0.0.1")["route"], Value::Null);
+    assert_eq!(json(&server, "status")["config"], Value::Null);
+    assert_eq!(json(&server, "status")["started_at"], Value::Null);
+}
+
+#[test]
+fn durations_are_numbers_with_their_unit_in_the_name() {
+    let server = Server::start(answers::healthy());
+    let neighbor = &json(&server, "bgp neighbors azure-gw1")["neighbors"][0];
+    assert_eq!((&neighbor["hold_time_ms"], &neighbor["keepalive_ms"]), (&9_000.into(), &3_000.into()));
+    assert_eq!(json(&server, "bgp neighbors azure-gw1")["neighbors"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_newer_daemon_may_use_words_that_are_not_known_here() {
+    let mut answers = answers::healthy();
+    answers.status.subsystems[0].health = 77;
+    answers.routes.routes[0].kernel.as_mut().expect("set").state = 77;
+    let server = Server::start(answers);
+    assert_eq!(json(&server, "status")["subsystems"][0]["health"], "unknown");
+    assert_eq!(json(&server, "routes")["routes"][0]["kernel"]["state"], "unknown");
+}

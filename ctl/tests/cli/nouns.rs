@@ -1,0 +1,96 @@
+//! What is asked of the daemon, and the nouns that ask no daemon.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::answers;
+use crate::server::Server;
+use crate::{Run, isthmusctl, run};
+
+const NOWHERE: &str = "/nonexistent/isthmusd.sock";
+
+#[test]
+fn prefixes_go_out_canonical_and_addresses_as_given() {
+    let server = Server::start(answers::healthy());
+    for arguments in ["routes", "routes 10.20.3.4/16", "routes fd00::1", "routes why 10.20.3.4"] {
+        run(&server.socket(), arguments).data();
+    }
+    assert_eq!(server.asked(), ["", "10.20.0.0/16", "fd00::1/128", "10.20.3.4"]);
+}
+
+#[test]
+fn an_unknown_neighbor_fails_and_names_the_known_ones() {
+    let server = Server::start(answers::healthy());
+    let ran = run(&server.socket(), "bgp neighbors gw9");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.contains("gw9") && ran.stderr.contains("azure-gw1, onprem-gw1"), "{}", ran.stderr);
+}
+
+/// A copy of the program beside an `isthmusd` that ends with this code after it has told its arguments.
+fn beside_a_daemon(directory: &Path, code: u8) -> std::process::Command {
+    let daemon = directory.join("isthmusd");
+    fs::write(&daemon, format!("#!/bin/sh\necho \"$@\" >&2\nexit {code}\n")).expect("writable");
+    fs::set_permissions(&daemon, Permissions::from_mode(0o755)).expect("ours");
+    let copy = directory.join("isthmusctl");
+    fs::copy(env!("CARGO_BIN_EXE_isthmusctl"), &copy).expect("room for a copy");
+    std::process::Command::new(copy)
+}
+
+#[test]
+fn config_check_passes_on_what_the_daemon_says() {
+    for code in [0, 1, 3] {
+        let directory = TempDir::new().expect("a temporary directory");
+        let output = beside_a_daemon(directory.path(), code).args(["config", "check", "a b.toml"]).output();
+        let ran = Run::from(output.expect("the binary starts"));
+        assert_eq!(ran.code, Some(i32::from(code)));
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", "--check --config a b.toml\n"));
+    }
+}
+
+#[test]
+fn config_check_as_a_document() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let mut command = beside_a_daemon(directory.path(), 3);
+    let output =
+        command.args(["config", "check", "x.toml", "-o", "json"]).output().expect("the binary starts");
+    let ran = Run::from(output);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""));
+    let document = serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("valid JSON");
+    let expected = serde_json::json!({
+        "schema": "isthmus.v1/config-check", "file": "x.toml", "valid": false, "messages": ["--check --config x.toml"],
+    });
+    assert_eq!(document, expected);
+}
+
+#[test]
+fn config_check_without_a_daemon_says_so() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let mut command = beside_a_daemon(directory.path(), 0);
+    fs::remove_file(directory.path().join("isthmusd")).expect("it is there");
+    let output = command.env("PATH", directory.path()).args(["config", "check", "x.toml"]).output();
+    let ran = Run::from(output.expect("the binary starts"));
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("found no isthmusd"), "{}", ran.stderr);
+}
+
+#[test]
+fn completions_exist_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(Path::new(NOWHERE), &format!("generate completions {shell}")).data();
+        assert!(script.contains("isthmusctl") && script.contains("neighbors"), "{shell}");
+    }
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let man = directory.path().join("man1");
+    let output = isthmusctl().args(["generate", "man"]).arg(&man).output().expect("the binary starts");
+    assert_eq!(Run::from(output).data(), "");
+    for page in ["isthmusctl.1", "isthmusctl-peers.1", "isthmusctl-bgp-neighbors.1"] {
+        assert!(man.join(page).is_file(), "{page}");
+    }
+}

@@ -1,0 +1,144 @@
+//! A control server on a unix socket of its own, answering what a test gave it.
+
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use isthmus_proto::control::control_server::{Control, ControlServer};
+use isthmus_proto::control::*;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server as TonicServer;
+use tonic::{Request, Response, Status};
+
+/// What the server answers, one field for each request, and the last prefix and address that it was asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) status: GetStatusResponse,
+    pub(crate) peers: ListPeersResponse,
+    pub(crate) routes: ListRoutesResponse,
+    pub(crate) why: ExplainRouteResponse,
+    pub(crate) neighbors: ListBgpNeighborsResponse,
+    pub(crate) certificates: ListCertificatesResponse,
+    /// Answers every request with this instead.
+    pub(crate) refusal: Option<Status>,
+}
+
+/// A running server; dropping it stops it and removes its socket.
+pub(crate) struct Server {
+    runtime: Option<Runtime>,
+    directory: TempDir,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// Starts in a directory of its own.
+    pub(crate) fn start(answers: Answers) -> Self {
+        Self::start_in(TempDir::new().expect("a temporary directory"), answers)
+    }
+
+    /// Starts in a directory where another has run before.
+    pub(crate) fn start_in(directory: TempDir, answers: Answers) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let service = Canned { answers, asked: asked.clone() };
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let listener = StdListener::bind(directory.path().join("isthmusd.sock")).expect("a free path");
+        listener.set_nonblocking(true).expect("a socket");
+        runtime.spawn(async move {
+            let incoming = UnixListenerStream::new(UnixListener::from_std(listener).expect("non-blocking"));
+            TonicServer::builder()
+                .add_service(ControlServer::new(service))
+                .serve_with_incoming(incoming)
+                .await
+        });
+        Self { runtime: Some(runtime), directory, asked }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("isthmusd.sock")
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What requests carried, in order.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("no test panics while it holds the lock").clone()
+    }
+
+    /// Stops and gives the directory back, without the socket.
+    pub(crate) fn stop(mut self) -> TempDir {
+        self.runtime.take().expect("it runs").shutdown_background();
+        std::fs::remove_file(self.socket()).expect("the socket is there");
+        let fresh = TempDir::new().expect("a temporary directory");
+        std::mem::replace(&mut self.directory, fresh)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+struct Canned {
+    answers: Answers,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Canned {
+    fn reply<T>(&self, asked: impl Into<String>, answer: &T) -> Result<Response<T>, Status>
+    where
+        T: Clone,
+    {
+        self.asked.lock().expect("no test panics while it holds the lock").push(asked.into());
+        match &self.answers.refusal {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(Response::new(answer.clone())),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Control for Canned {
+    async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
+        self.reply("status", &self.answers.status)
+    }
+
+    async fn list_peers(&self, _: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
+        self.reply("peers", &self.answers.peers)
+    }
+
+    async fn list_routes(
+        &self,
+        request: Request<ListRoutesRequest>,
+    ) -> Result<Response<ListRoutesResponse>, Status> {
+        self.reply(request.into_inner().prefix, &self.answers.routes)
+    }
+
+    async fn explain_route(
+        &self,
+        request: Request<ExplainRouteRequest>,
+    ) -> Result<Response<ExplainRouteResponse>, Status> {
+        self.reply(request.into_inner().address, &self.answers.why)
+    }
+
+    async fn list_bgp_neighbors(
+        &self,
+        _: Request<ListBgpNeighborsRequest>,
+    ) -> Result<Response<ListBgpNeighborsResponse>, Status> {
+        self.reply("neighbors", &self.answers.neighbors)
+    }
+
+    async fn list_certificates(
+        &self,
+        _: Request<ListCertificatesRequest>,
+    ) -> Result<Response<ListCertificatesResponse>, Status> {
+        self.reply("certificates", &self.answers.certificates)
+    }
+}

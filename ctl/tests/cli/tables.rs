@@ -1,0 +1,160 @@
+//! What a person reads.
+
+use crate::answers;
+use crate::run;
+use crate::server::Server;
+
+/// Asserts what the healthy gateway prints.
+#[track_caller]
+fn prints(arguments: &str, expected: &str) {
+    let server = Server::start(answers::healthy());
+    assert_eq!(run(&server.socket(), arguments).data(), expected, "{arguments}");
+}
+
+#[test]
+fn peers() {
+    prints(
+        "peers",
+        "\
+NAME        STATE  ENDPOINT         HANDSHAKE  RX       TX    DROPS  ALLOWED IPS                          REASON
+azure-gw1   up     192.0.2.2:51820  2d3h       1.5 KiB  10 B  7      10.99.0.2/32,fd7a::2/128 and 1 more  handshake completed
+onprem-gw1  down   -                -          0 B      0 B   0      -                                    no handshake reply for 12 s from 203.0.113.9:51820
+",
+    );
+}
+
+#[test]
+fn routes() {
+    prints(
+        "routes",
+        "\
+PREFIX        SOURCE  PEER       NEXT HOP   NEIGHBOR   AS PATH     STATE     KERNEL      REASON
+10.20.0.0/16  bgp     azure-gw1  10.99.0.2  azure-gw1  4200000002  selected  installed   the only live path
+10.20.0.0/16  bgp     azure-gw2  10.99.0.3  azure-gw2  4200000002  unusable  installed   peer is down
+fd00:30::/48  static  -          -          -          -           no path   not wanted  -
+",
+    );
+}
+
+#[test]
+fn routes_why() {
+    prints(
+        "routes why 10.20.3.4",
+        "\
+PREFIX        SOURCE  PEER       NEXT HOP   NEIGHBOR   AS PATH     STATE     KERNEL     REASON
+10.20.0.0/16  bgp     azure-gw1  10.99.0.2  azure-gw1  4200000002  selected  installed  the only live path
+10.20.0.0/16  bgp     azure-gw2  10.99.0.3  azure-gw2  4200000002  unusable  installed  peer is down
+kernel route installed: preferred source 10.10.0.1
+
+1. 10.20.0.0/16 is the longest prefix that covers 10.20.3.4
+2. azure-gw1 carries it: the only live path
+",
+    );
+}
+
+#[test]
+fn bgp_neighbors() {
+    prints(
+        "bgp neighbors",
+        "\
+local AS 4200000001, router ID 10.99.0.1
+
+NAME        ADDRESS    ASN         STATE        SINCE  RECEIVED  ACCEPTED  SENT  REASON
+azure-gw1   10.99.0.2  4200000002  Established  5d7h   12        10        4     KEEPALIVE received
+onprem-gw1  10.99.0.9  64512       Active       -      0         0         0     hold timer expired
+",
+    );
+}
+
+#[test]
+fn one_bgp_neighbor_in_detail_by_name_or_address() {
+    let expected = "\
+local AS 4200000001, router ID 10.99.0.1
+
+Name               azure-gw1
+Address            10.99.0.2
+Local address      10.99.0.1
+Remote AS          4200000002
+Remote router ID   10.99.0.2
+State              Established
+Reason             KEEPALIVE received
+Since              5d7h
+Times established  1
+Last error         -
+Families           ipv4-unicast, ipv6-unicast
+Hold time          9s, keepalive 3s
+Prefixes           12 received, 10 accepted, 4 sent
+Messages           2000 received, 2001 sent
+";
+    prints("bgp neighbors azure-gw1", expected);
+    prints("bgp neighbors 10.99.0.2", expected);
+}
+
+#[test]
+fn certs_say_what_expired() {
+    let server = Server::start(answers::healthy());
+    let table = run(&server.socket(), "certs").data();
+    let lines = table.lines().collect::<Vec<_>>();
+    let root = lines[1].split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(lines[0].starts_with("KIND       NAME "), "{table}");
+    assert_eq!(
+        root,
+        "root spiffe://fabric.example in 3000d2h - 01 CN=fabric.example root /etc/isthmus/root.pem"
+    );
+    assert!(lines[2].starts_with("node-svid  O=SPIRE "), "{table}");
+    assert!(lines[2].contains("  expired ") && lines[2].contains("  in 1d3h  "), "{table}");
+}
+
+#[test]
+fn status_is_one_view() {
+    let server = Server::start(answers::healthy());
+    let table = run(&server.socket(), "status").data();
+    for line in [
+        "Node           gw1, site aws-use1",
+        "SPIFFE ID      spiffe://fabric.example/site/aws-use1/node/gw1",
+        "Ready          yes",
+        "SUBSYSTEM  HEALTH  SUMMARY",
+        "bgp        ok      2 of 2 sessions Established",
+    ] {
+        assert!(table.lines().any(|found| found == line), "no {line:?} in:\n{table}");
+    }
+    assert!(table.contains("/etc/isthmus/isthmusd.toml, generation 3, loaded "), "{table}");
+    assert!(table.contains(" (pid 4242)"), "{table}");
+}
+
+#[test]
+fn an_empty_daemon_says_that_there_is_nothing() {
+    let server = Server::start(answers::empty());
+    let cases = [
+        ("peers", "no tunnel peers\n"),
+        ("routes", "no routes\n"),
+        ("routes why 10.0.0.1", "no route to 10.0.0.1\n"),
+        ("bgp neighbors", "local AS 0, router ID -\n\nno BGP neighbors\n"),
+        ("certs", "no certificates\n"),
+    ];
+    for (arguments, expected) in cases {
+        assert_eq!(run(&server.socket(), arguments).data(), expected, "{arguments}");
+    }
+}
+
+#[test]
+fn colour_is_for_terminals_or_on_demand() {
+    let server = Server::start(answers::healthy());
+    let escapes = |arguments: &str| run(&server.socket(), arguments).data().contains('\u{1b}');
+    assert!(!escapes("peers"));
+    assert!(!escapes("peers --color never"));
+    assert!(escapes("peers --color always"));
+    assert!(!escapes("peers --color always -o json"));
+}
+
+#[test]
+fn no_color_is_honoured() {
+    let server = Server::start(answers::healthy());
+    let peers = |variable: &str| {
+        let mut command = crate::isthmusctl();
+        command.env(variable, "1").arg("--socket").arg(server.socket()).arg("peers");
+        crate::Run::from(command.output().expect("the binary starts")).data()
+    };
+    assert!(!peers("NO_COLOR").contains('\u{1b}'));
+    assert!(peers("CLICOLOR_FORCE").contains('\u{1b}'));
+}

@@ -1,0 +1,127 @@
+//! When to try again.
+
+use std::time::Duration;
+
+use crate::wire::{Notification, code};
+
+/// A small deterministic generator (SplitMix64) behind the jitter; all its randomness is the seed.
+#[derive(Clone, Debug)]
+pub struct Jitter(u64);
+
+impl Jitter {
+    /// From a seed that should differ between nodes.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Another generator, as good as independent.
+    #[must_use]
+    pub fn split(&mut self) -> Self {
+        Self(self.draw())
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The duration and up to a quarter more: never less, so that a pace is kept.
+    fn stretch(&mut self, duration: Duration) -> Duration {
+        let thousandths = u32::try_from(self.draw() % 251).unwrap_or(0);
+        duration + duration / 1000 * thousandths
+    }
+}
+
+/// Kinds of failure, by how soon another try makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The network or a timer.
+    Transport,
+    /// A broken message, or a Cease.
+    Protocol,
+    /// The two configurations do not fit: trying again soon cannot help.
+    Open,
+    /// Too many prefixes: the peer would only send them again.
+    MaxPrefixes,
+}
+
+impl Failure {
+    pub(super) fn of(notification: &Notification) -> Self {
+        match (notification.code, notification.subcode) {
+            (code::OPEN, _) => Self::Open,
+            (code::CEASE, code::cease::MAX_PREFIXES) => Self::MaxPrefixes,
+            _ => Self::Protocol,
+        }
+    }
+
+    /// True if the peer's connections are refused meanwhile.
+    pub(super) fn holds_down(self) -> bool {
+        matches!(self, Self::Open | Self::MaxPrefixes)
+    }
+
+    /// First delay, and the longest.
+    fn delays(self) -> (Duration, Duration) {
+        let (first, longest) = match self {
+            Self::Transport | Self::Protocol => (1, 30),
+            Self::Open => (15, 120),
+            Self::MaxPrefixes => (60, 600),
+        };
+        (Duration::from_secs(first), Duration::from_secs(longest))
+    }
+}
+
+/// Delays that double until a session was stable.
+#[derive(Clone, Debug)]
+pub(super) struct Retry {
+    failures: u32,
+    jitter: Jitter,
+}
+
+impl Retry {
+    pub(super) fn new(jitter: Jitter) -> Self {
+        Self { failures: 0, jitter }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    pub(super) fn next(&mut self, failure: Failure) -> Duration {
+        let (first, longest) = failure.delays();
+        let delay = first.saturating_mul(1 << self.failures.min(8)).min(longest);
+        self.failures = self.failures.saturating_add(1);
+        self.jitter.stretch(delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_to_the_limit_and_never_hurries() {
+        let mut retry = Retry::new(Jitter::new(7));
+        for expected in [1, 2, 4, 8, 16, 30, 30, 30] {
+            let delay = retry.next(Failure::Transport);
+            let expected = Duration::from_secs(expected);
+            assert!(delay >= expected && delay <= expected * 5 / 4, "{delay:?} for {expected:?}");
+        }
+        retry.reset();
+        assert!(retry.next(Failure::Transport) < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn configuration_errors_wait_longer() {
+        let mut retry = Retry::new(Jitter::new(7));
+        assert!(retry.next(Failure::Open) >= Duration::from_secs(15));
+        assert!(retry.next(Failure::MaxPrefixes) >= Duration::from_secs(120));
+    }
+
+    #[test]
+    fn jitter_differs_between_seeds() {
+        let draw = |seed| Retry::new(Jitter::new(seed)).next(Failure::Transport);
+        assert!((1..20).any(|seed| draw(seed) != draw(0)));
+    }
+}

@@ -1,0 +1,329 @@
+//! UPDATE (RFC 4271 section 4.3) under the error rules of RFC 7606.
+//!
+//! The prefixes are located before anything is judged, so that "treat as withdraw" has something to withdraw. Then, mildest first:
+//! 1. discard the attribute: the route stands without it;
+//! 2. treat as withdraw: the routes of this UPDATE go, the session stays;
+//! 3. session reset: only when the prefixes cannot be found, or when an error worse than 1 stands beside no reachable prefix at all
+//!    (section 5.2: then nothing says what it spoiled).
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+};
+
+use ipnet::IpNet;
+
+use super::{
+    Attributes, Notification,
+    attributes::{Collected, Raw, check_flags, is_host, kind, walk},
+    code, nlri,
+    reader::Reader,
+};
+use crate::{Families, Family};
+
+/// Whether the neighbor is of our AS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peering {
+    /// Same AS.
+    Internal,
+    /// Another AS: this one.
+    External {
+        /// The neighbor's AS number.
+        asn: u32,
+    },
+}
+
+/// What was negotiated, as far as an UPDATE's meaning depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct UpdateContext {
+    /// AS numbers in AS_PATH are four octets wide: both sides sent the capability.
+    pub four_octet: bool,
+    /// Kind of neighbor.
+    pub peering: Peering,
+    /// Families of the session; prefixes of others are ignored.
+    pub families: Families,
+}
+
+/// How a fault inside an UPDATE was dealt with; the worst one of a message counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disposition {
+    /// The attribute is ignored.
+    DiscardAttribute,
+    /// The message's prefixes are withdrawn.
+    TreatAsWithdraw,
+}
+
+/// A fault that did not end the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Type code of the attribute; 0 when it is about the message.
+    pub attribute: u8,
+    /// What was done.
+    pub disposition: Disposition,
+    /// What is wrong, to follow the attribute's number.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.attribute {
+            0 => f.write_str(&self.what),
+            code => write!(f, "attribute {code} {}", self.what),
+        }
+    }
+}
+
+/// Prefixes that share attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// Their attributes.
+    pub attributes: Attributes,
+    /// At least one prefix, all of one family.
+    pub prefixes: Vec<IpNet>,
+}
+
+/// What an UPDATE says, faults already dealt with. Withdrawals come before announcements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Update {
+    /// Prefixes to withdraw.
+    pub withdrawn: Vec<IpNet>,
+    /// At most one for each family.
+    pub announced: Vec<Announcement>,
+    /// The family whose initial dump is complete (RFC 4724 section 2).
+    pub end_of_rib: Option<Family>,
+    /// Faults, for the log.
+    pub faults: Vec<Fault>,
+}
+
+impl Update {
+    /// Decodes a message body.
+    ///
+    /// # Errors
+    /// The NOTIFICATION to end the session with.
+    pub fn decode(body: &[u8], context: &UpdateContext) -> Result<Self, Notification> {
+        let mut reader = Reader::new(body);
+        let withdrawn = reader.long_block().ok_or_else(malformed)?;
+        let attributes = reader.long_block().ok_or_else(malformed)?;
+        let (raws, complete) = walk(attributes);
+        let located = Located::find(withdrawn, &raws, reader.rest(), context)?;
+        let mut judged = Judged::default();
+        if !complete {
+            judged.fault(0, Disposition::TreatAsWithdraw, "the last attribute runs past the attribute field");
+        }
+        judged.collect(&raws, context);
+        judged.check_mandatory(&located, context);
+        judged.apply(located, raws.len())
+    }
+}
+
+fn malformed() -> Notification {
+    Notification::new(code::UPDATE, code::update::ATTRIBUTE_LIST)
+}
+
+fn bad_network() -> Notification {
+    Notification::new(code::UPDATE, code::update::NETWORK_FIELD)
+}
+
+fn bad_optional() -> Notification {
+    Notification::new(code::UPDATE, code::update::OPTIONAL_ATTRIBUTE)
+}
+
+/// Every prefix of the message, wherever it stands.
+#[derive(Default)]
+struct Located {
+    withdrawn: Vec<IpNet>,
+    reached: Vec<IpNet>,
+    mp_reached: Vec<IpNet>,
+    mp_next_hop: Option<IpAddr>,
+    mp_reach: bool,
+    mp_unreach: Option<Family>,
+    empty: bool,
+}
+
+impl Located {
+    fn find(
+        withdrawn: &[u8],
+        raws: &[Raw<'_>],
+        reached: &[u8],
+        context: &UpdateContext,
+    ) -> Result<Self, Notification> {
+        let mut located = Self {
+            withdrawn: nlri::decode(withdrawn, Family::Ipv4Unicast).ok_or_else(bad_network)?,
+            reached: nlri::decode(reached, Family::Ipv4Unicast).ok_or_else(bad_network)?,
+            empty: withdrawn.is_empty() && raws.is_empty() && reached.is_empty(),
+            ..Self::default()
+        };
+        if !context.families.contains(Family::Ipv4Unicast) {
+            located.withdrawn.clear();
+            located.reached.clear();
+        }
+        if let Some(raw) = only(raws, kind::MP_UNREACH)? {
+            located.add_mp_unreach(raw.value, context)?;
+        }
+        if let Some(raw) = only(raws, kind::MP_REACH)? {
+            located.mp_reach = true;
+            located.add_mp_reach(raw.value, context)?;
+        }
+        Ok(located)
+    }
+
+    fn add_mp_unreach(&mut self, value: &[u8], context: &UpdateContext) -> Result<(), Notification> {
+        let mut reader = Reader::new(value);
+        let (afi, safi) = reader.u16().zip(reader.u8()).ok_or_else(bad_optional)?;
+        let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
+            return Ok(());
+        };
+        let prefixes = nlri::decode(reader.rest(), family).ok_or_else(bad_optional)?;
+        self.mp_unreach = prefixes.is_empty().then_some(family);
+        self.withdrawn.extend(prefixes);
+        Ok(())
+    }
+
+    fn add_mp_reach(&mut self, value: &[u8], context: &UpdateContext) -> Result<(), Notification> {
+        let mut reader = Reader::new(value);
+        let (afi, safi) = reader.u16().zip(reader.u8()).ok_or_else(bad_optional)?;
+        let next_hop = reader.short_block().ok_or_else(bad_optional)?;
+        let _reserved = reader.u8().ok_or_else(bad_optional)?;
+        let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
+            return Ok(());
+        };
+        self.mp_reached = nlri::decode(reader.rest(), family).ok_or_else(bad_optional)?;
+        self.mp_next_hop = mp_next_hop(family, next_hop).ok_or_else(bad_optional)?;
+        Ok(())
+    }
+
+    fn reaches_something(&self) -> bool {
+        self.mp_reach || !self.reached.is_empty()
+    }
+
+    /// The two ways to say End-of-RIB: nothing at all, or an MP_UNREACH_NLRI of nothing and nothing else.
+    fn end_of_rib(&self, attributes: usize) -> Option<Family> {
+        match self.mp_unreach {
+            Some(family) if attributes == 1 && self.withdrawn.is_empty() && !self.reaches_something() => {
+                Some(family)
+            }
+            None if self.empty => Some(Family::Ipv4Unicast),
+            _ => None,
+        }
+    }
+}
+
+/// The attribute of this type; twice is an error that RFC 7606 section 3 (g) does not forgive for the two MP attributes.
+fn only<'a, 'b>(raws: &'b [Raw<'a>], code: u8) -> Result<Option<&'b Raw<'a>>, Notification> {
+    let mut found = raws.iter().filter(|raw| raw.code == code);
+    let first = found.next();
+    if found.next().is_some() { Err(malformed()) } else { Ok(first) }
+}
+
+/// `None`: a length that the family cannot have. `Some(None)`: no address that a packet could be sent to.
+fn mp_next_hop(family: Family, field: &[u8]) -> Option<Option<IpAddr>> {
+    match (family, field.len()) {
+        (Family::Ipv4Unicast, 4) => {
+            let address = std::net::Ipv4Addr::from(<[u8; 4]>::try_from(field).ok()?);
+            Some(is_host(address).then_some(address.into()))
+        }
+        (Family::Ipv6Unicast, 16 | 32) => {
+            let (addresses, _) = field.as_chunks::<16>();
+            let usable = |octets: &[u8; 16]| {
+                let address = Ipv6Addr::from(*octets);
+                (!address.is_unspecified() && !address.is_multicast()).then_some(IpAddr::V6(address))
+            };
+            // Some speakers put `::` where a global address is missing, and the link-local one behind it.
+            Some(addresses.iter().find_map(usable))
+        }
+        _ => None,
+    }
+}
+
+/// Attributes and the worst that was found about them.
+#[derive(Default)]
+struct Judged {
+    collected: Collected,
+    faults: Vec<Fault>,
+    worst: Option<Disposition>,
+}
+
+impl Judged {
+    fn fault(&mut self, attribute: u8, disposition: Disposition, what: impl Into<String>) {
+        self.worst = self.worst.max(Some(disposition));
+        self.faults.push(Fault { attribute, disposition, what: what.into() });
+    }
+
+    fn collect(&mut self, raws: &[Raw<'_>], context: &UpdateContext) {
+        let mut seen = [false; 256];
+        for raw in raws {
+            if std::mem::replace(&mut seen[usize::from(raw.code)], true) {
+                self.fault(raw.code, Disposition::DiscardAttribute, "appears again; the first counts");
+                continue;
+            }
+            let verdict = match raw.code {
+                kind::MP_REACH | kind::MP_UNREACH => check_flags(*raw),
+                _ => self.collected.add(*raw, context),
+            };
+            if let Err((disposition, what)) = verdict {
+                self.fault(raw.code, disposition, what);
+            }
+        }
+    }
+
+    /// RFC 7606 section 3 (d), and the first AS of RFC 4271 section 6.3.
+    fn check_mandatory(&mut self, located: &Located, context: &UpdateContext) {
+        if !located.reaches_something() {
+            return;
+        }
+        if self.collected.origin.is_none() && !self.blamed(kind::ORIGIN) {
+            self.fault(kind::ORIGIN, Disposition::TreatAsWithdraw, "is missing");
+        }
+        let first = self.collected.as_path.as_ref().map(|path| path.first());
+        match (first, context.peering) {
+            (None, _) if !self.blamed(kind::AS_PATH) => {
+                self.fault(kind::AS_PATH, Disposition::TreatAsWithdraw, "is missing");
+            }
+            (Some(first), Peering::External { asn }) if !same_as(first, asn, context.four_octet) => {
+                let what = format!("does not begin with the neighbor's AS {asn}");
+                self.fault(kind::AS_PATH, Disposition::TreatAsWithdraw, what);
+            }
+            _ => {}
+        }
+    }
+
+    fn blamed(&self, attribute: u8) -> bool {
+        self.faults.iter().any(|fault| fault.attribute == attribute)
+    }
+
+    fn apply(mut self, mut located: Located, attributes: usize) -> Result<Update, Notification> {
+        let spoiled = self.worst == Some(Disposition::TreatAsWithdraw);
+        if spoiled && !located.reaches_something() {
+            return Err(malformed());
+        }
+        let end_of_rib = located.end_of_rib(attributes);
+        let mp_next_hop = located.mp_next_hop.take();
+        let next_hop = self.collected.next_hop.map(IpAddr::V4);
+        let mut announced = Vec::new();
+        for (prefixes, next_hop, missing) in [
+            (std::mem::take(&mut located.reached), next_hop, kind::NEXT_HOP),
+            (std::mem::take(&mut located.mp_reached), mp_next_hop, kind::MP_REACH),
+        ] {
+            if prefixes.is_empty() {
+                continue;
+            }
+            if next_hop.is_none() && !self.blamed(missing) {
+                self.fault(missing, Disposition::TreatAsWithdraw, "gives no usable next hop");
+            }
+            // Each kind of NLRI has its own next hop and never borrows the other's.
+            match next_hop.filter(|_| !spoiled).and_then(|next_hop| self.collected.finished(next_hop)) {
+                Some(attributes) => announced.push(Announcement { attributes, prefixes }),
+                None => located.withdrawn.extend(prefixes),
+            }
+        }
+        Ok(Update { withdrawn: located.withdrawn, announced, end_of_rib, faults: self.faults })
+    }
+}
+
+fn same_as(first: Option<u32>, asn: u32, four_octet: bool) -> bool {
+    first == Some(asn) || (!four_octet && first == Some(crate::AS_TRANS) && u16::try_from(asn).is_err())
+}
+
+#[cfg(test)]
+#[path = "update_tests.rs"]
+mod tests;

@@ -1,0 +1,404 @@
+use proptest::prelude::*;
+
+use super::super::*;
+use super::*;
+
+const EBGP: UpdateContext =
+    UpdateContext { four_octet: true, peering: Peering::External { asn: 65_001 }, families: Families::ALL };
+const IBGP: UpdateContext =
+    UpdateContext { four_octet: true, peering: Peering::Internal, families: Families::ALL };
+
+const ORIGIN: &[u8] = &[0x40, 1, 1, 0];
+const AS_PATH: &[u8] = &[0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9];
+const NEXT_HOP: &[u8] = &[0x40, 3, 4, 10, 0, 0, 1];
+/// 10.20.0.0/16.
+const NLRI: &[u8] = &[16, 10, 20];
+
+fn body(withdrawn: &[u8], attributes: &[&[u8]], nlri: &[u8]) -> Vec<u8> {
+    let attributes = attributes.concat();
+    let mut body = u16::try_from(withdrawn.len()).unwrap().to_be_bytes().to_vec();
+    body.extend_from_slice(withdrawn);
+    body.extend_from_slice(&u16::try_from(attributes.len()).unwrap().to_be_bytes());
+    body.extend_from_slice(&attributes);
+    body.extend_from_slice(nlri);
+    body
+}
+
+/// What became of the UPDATE: the worst disposition in a letter.
+fn outcome(attributes: &[&[u8]], context: &UpdateContext) -> &'static str {
+    match Update::decode(&body(&[], attributes, NLRI), context) {
+        Err(_) => "reset",
+        Ok(update) if update.announced.is_empty() => {
+            assert_eq!(update.withdrawn, ["10.20.0.0/16".parse().unwrap()], "withdrawing must withdraw");
+            "withdraw"
+        }
+        Ok(update) if update.faults.is_empty() => "accept",
+        Ok(_) => "discard",
+    }
+}
+
+#[test]
+fn dispositions_of_rfc_7606() {
+    let mut cases: Vec<(&[u8], &str, &str)> = vec![
+        // (attribute beside a good ORIGIN, AS_PATH and NEXT_HOP; from eBGP; from iBGP)
+        (&[0x80, 4, 4, 0, 0, 0, 7], "accept", "accept"),
+        (&[0x80, 4, 3, 0, 0, 7], "withdraw", "withdraw"),
+        (&[0x80, 4, 0], "withdraw", "withdraw"),
+        (&[0xc0, 4, 4, 0, 0, 0, 7], "withdraw", "withdraw"),
+        (&[0x40, 5, 4, 0, 0, 0, 7], "discard", "accept"),
+        (&[0x40, 5, 3, 0, 0, 7], "discard", "withdraw"),
+        (&[0xc0, 5, 4, 0, 0, 0, 7], "discard", "withdraw"),
+        (&[0x40, 6, 0], "accept", "accept"),
+        (&[0x40, 6, 1, 0], "discard", "discard"),
+        (&[0xc0, 6, 0], "withdraw", "withdraw"),
+        (&[0xc0, 7, 8, 0, 0, 0xfd, 0xe9, 10, 0, 0, 1], "accept", "accept"),
+        (&[0xe0, 7, 8, 0, 0, 0xfd, 0xe9, 10, 0, 0, 1], "accept", "accept"),
+        (&[0xc0, 7, 6, 0xfd, 0xe9, 10, 0, 0, 1], "discard", "discard"),
+        (&[0xc0, 7, 8, 0, 0, 0, 0, 10, 0, 0, 1], "discard", "discard"),
+        (&[0xc0, 8, 4, 0, 1, 0, 2], "accept", "accept"),
+        (&[0xc0, 8, 5, 0, 1, 0, 2, 0], "withdraw", "withdraw"),
+        (&[0xc0, 8, 0], "withdraw", "withdraw"),
+        (&[0x80, 8, 4, 0, 1, 0, 2], "withdraw", "withdraw"),
+        (&[0x80, 9, 4, 10, 0, 0, 9], "discard", "accept"),
+        (&[0x80, 9, 3, 10, 0, 0], "discard", "withdraw"),
+        (&[0x80, 10, 8, 10, 0, 0, 9, 10, 0, 0, 8], "discard", "accept"),
+        (&[0x80, 10, 0], "discard", "withdraw"),
+        // from a four-octet speaker
+        (&[0xc0, 17, 6, 2, 1, 0, 1, 0, 0], "discard", "discard"),
+        // unknown: optional transitive travels on, optional non-transitive is dropped in silence, well-known is not acceptable
+        (&[0xc0, 23, 3, 0, 7, 0], "accept", "accept"),
+        (&[0xd0, 23, 0, 3, 0, 7, 0], "accept", "accept"),
+        (&[0x80, 200, 1, 9], "accept", "accept"),
+        (&[0x40, 200, 1, 9], "withdraw", "withdraw"),
+        // duplicates: the first counts
+        (ORIGIN, "discard", "discard"),
+        (&[0x40, 1, 1, 9], "discard", "discard"),
+        // MP attributes: wrong flags, unknown family
+        (&[0xc0, 15, 3, 0, 2, 1], "withdraw", "withdraw"),
+        (&[0x80, 15, 3, 0, 25, 70], "accept", "accept"),
+        (&[0x80, 14, 5, 0, 25, 70, 0, 0], "accept", "accept"),
+        // MP attributes that hide their prefixes
+        (&[0x80, 15, 2, 0, 2], "reset", "reset"),
+        (&[0x80, 15, 5, 0, 2, 1, 129, 0], "reset", "reset"),
+        (&[0x80, 14, 4, 0, 2, 1, 16], "reset", "reset"),
+        (&[0x80, 14, 9, 0, 2, 1, 4, 10, 0, 0, 1, 0], "reset", "reset"),
+        // a length that runs past the field
+        (&[0x80, 4, 200, 0], "withdraw", "withdraw"),
+        (&[0x80], "withdraw", "withdraw"),
+        (&[0x90, 4, 0], "withdraw", "withdraw"),
+    ];
+    let duplicate_mp = [[0x80, 15, 3, 0, 2, 1], [0x80, 15, 3, 0, 2, 1]].concat();
+    cases.push((&duplicate_mp, "reset", "reset"));
+    for (attribute, external, internal) in cases {
+        let all = [ORIGIN, AS_PATH, NEXT_HOP, attribute];
+        assert_eq!(outcome(&all, &EBGP), external, "eBGP {attribute:x?}");
+        assert_eq!(outcome(&all, &IBGP), internal, "iBGP {attribute:x?}");
+    }
+}
+
+#[test]
+fn mandatory_attributes() {
+    let bad_origin: &[u8] = &[0x40, 1, 1, 3];
+    let long_origin: &[u8] = &[0x40, 1, 2, 0, 0];
+    let other_as: &[u8] = &[0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xea];
+    let empty_path: &[u8] = &[0x40, 2, 0];
+    let set: &[u8] = &[0x40, 2, 6, 1, 1, 0, 0, 0xfd, 0xe9];
+    let short_hop: &[u8] = &[0x40, 3, 3, 10, 0, 0];
+    let zero_hop: &[u8] = &[0x40, 3, 4, 0, 0, 0, 0];
+    let group_hop: &[u8] = &[0x40, 3, 4, 224, 0, 0, 5];
+    let cases: &[(&[&[u8]], &str, &str)] = &[
+        (&[ORIGIN, AS_PATH, NEXT_HOP], "accept", "accept"),
+        (&[NEXT_HOP, AS_PATH, ORIGIN], "accept", "accept"),
+        (&[AS_PATH, NEXT_HOP], "withdraw", "withdraw"),
+        (&[ORIGIN, NEXT_HOP], "withdraw", "withdraw"),
+        (&[ORIGIN, AS_PATH], "withdraw", "withdraw"),
+        (&[bad_origin, AS_PATH, NEXT_HOP], "withdraw", "withdraw"),
+        (&[long_origin, AS_PATH, NEXT_HOP], "withdraw", "withdraw"),
+        (&[ORIGIN, other_as, NEXT_HOP], "withdraw", "accept"),
+        (&[ORIGIN, empty_path, NEXT_HOP], "withdraw", "accept"),
+        (&[ORIGIN, set, NEXT_HOP], "withdraw", "withdraw"),
+        (&[ORIGIN, AS_PATH, short_hop], "withdraw", "withdraw"),
+        (&[ORIGIN, AS_PATH, zero_hop], "withdraw", "withdraw"),
+        (&[ORIGIN, AS_PATH, group_hop], "withdraw", "withdraw"),
+    ];
+    for (attributes, external, internal) in cases {
+        assert_eq!(outcome(attributes, &EBGP), *external, "eBGP {attributes:x?}");
+        assert_eq!(outcome(attributes, &IBGP), *internal, "iBGP {attributes:x?}");
+    }
+}
+
+#[test]
+fn fields_that_hide_the_prefixes_reset() {
+    let good = [ORIGIN, AS_PATH, NEXT_HOP];
+    let long_withdrawn = [&[0xff, 0xff], &body(&[], &good, NLRI)[2..]].concat();
+    let mut long_attributes = body(&[], &good, NLRI);
+    long_attributes[3] = 0xff;
+    for (bytes, subcode) in [
+        (vec![], 1),
+        (vec![0, 0, 0], 1),
+        (long_withdrawn, 1),
+        (long_attributes, 1),
+        (body(&[33, 1, 2, 3, 4, 5], &good, NLRI), 10),
+        (body(&[], &good, &[33, 1, 2, 3, 4, 5]), 10),
+        (body(&[], &good, &[24, 1]), 10),
+    ] {
+        let refused = Update::decode(&bytes, &EBGP).unwrap_err();
+        assert_eq!((refused.code, refused.subcode), (3, subcode), "{bytes:x?}");
+    }
+}
+
+#[test]
+fn spoiled_attributes_without_reachable_prefixes_reset() {
+    let bad_med: &[u8] = &[0x80, 4, 1, 0];
+    assert!(Update::decode(&body(&[16, 10, 20], &[bad_med], &[]), &EBGP).is_err());
+    // what would only be discarded does no harm
+    let discarded: &[u8] = &[0x40, 6, 1, 0];
+    assert!(Update::decode(&body(&[16, 10, 20], &[discarded], &[]), &EBGP).is_ok());
+}
+
+#[test]
+fn ipv4_prefixes_never_borrow_the_next_hop_of_mp_reach() {
+    let mut reach = vec![0x80, 14, 30, 0, 2, 1, 16];
+    reach.extend_from_slice(&Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).octets());
+    reach.extend_from_slice(&[0, 64, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]);
+    let update = Update::decode(&body(&[], &[&reach, ORIGIN, AS_PATH], NLRI), &EBGP).unwrap();
+    assert_eq!(update.withdrawn, ["10.20.0.0/16".parse().unwrap()]);
+    assert_eq!(update.announced.len(), 1);
+    assert_eq!(update.announced[0].prefixes, ["2001:db8:0:9::/64".parse().unwrap()]);
+}
+
+#[test]
+fn ipv6_next_hops() {
+    let global = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    let local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let none = Ipv6Addr::UNSPECIFIED;
+    let hop = |addresses: &[Ipv6Addr]| {
+        mp_next_hop(Family::Ipv6Unicast, &addresses.iter().flat_map(|a| a.octets()).collect::<Vec<_>>())
+    };
+    assert_eq!(hop(&[global]), Some(Some(global.into())));
+    assert_eq!(hop(&[global, local]), Some(Some(global.into())));
+    assert_eq!(hop(&[none, local]), Some(Some(local.into())));
+    assert_eq!(hop(&[local, local]), Some(Some(local.into())));
+    assert_eq!(hop(&[global, none]), Some(Some(global.into())));
+    assert_eq!(hop(&[none]), Some(None));
+    assert_eq!(hop(&[global, local, local]), None);
+    assert_eq!(hop(&[]), None);
+}
+
+#[test]
+fn as4_path_of_any_length_and_place_harms_nothing() {
+    let two = UpdateContext { four_octet: false, ..EBGP };
+    let path: &[u8] = &[0x40, 2, 4, 2, 1, 0xfd, 0xe9];
+    for length in 0..=5u8 {
+        let mut four = vec![0xc0, 17, length];
+        four.extend_from_slice(&[2, 1, 0, 1, 0][..usize::from(length)]);
+        for order in [[&four[..], ORIGIN, path, NEXT_HOP], [ORIGIN, path, NEXT_HOP, &four[..]]] {
+            let update = Update::decode(&body(&[], &order, NLRI), &two).unwrap();
+            assert_eq!(update.announced[0].attributes.as_path.asns(), [65_001], "length {length}");
+        }
+    }
+}
+
+#[test]
+fn two_octet_aggregator_decides_about_as4_path() {
+    let two = UpdateContext { four_octet: false, ..EBGP };
+    let path: &[u8] = &[0x40, 2, 6, 2, 2, 0xfd, 0xe9, 0x5b, 0xa0];
+    let four: &[u8] = &[0xc0, 17, 6, 2, 1, 0, 1, 0x11, 0x70];
+    let trans: &[u8] = &[0xc0, 7, 6, 0x5b, 0xa0, 10, 0, 0, 1];
+    let plain: &[u8] = &[0xc0, 7, 6, 0xfd, 0xe9, 10, 0, 0, 1];
+    let aggregator4: &[u8] = &[0xc0, 18, 8, 0, 1, 0x11, 0x70, 10, 0, 0, 2];
+    let decoded = |aggregator: &[u8]| {
+        let attributes = [ORIGIN, path, NEXT_HOP, four, aggregator, aggregator4];
+        Update::decode(&body(&[], &attributes, NLRI), &two).unwrap().announced.remove(0).attributes
+    };
+    assert_eq!(decoded(trans).as_path.asns(), [65_001, 70_000]);
+    assert_eq!(decoded(trans).aggregator.unwrap().asn, 70_000);
+    assert_eq!(decoded(plain).as_path.asns(), [65_001, 23_456]);
+    assert_eq!(decoded(plain).aggregator.unwrap().asn, 65_001);
+}
+
+#[test]
+fn end_of_rib_of_each_family() {
+    for family in Family::ALL {
+        let mut bytes = Vec::new();
+        encode_end_of_rib(family, &mut bytes).unwrap();
+        let update = Update::decode(frame(&bytes).unwrap().unwrap().body, &EBGP).unwrap();
+        assert_eq!(update, Update { end_of_rib: Some(family), ..Update::default() });
+    }
+}
+
+#[test]
+fn prefixes_of_other_families_are_ignored() {
+    let v6_only = UpdateContext { families: Families::from_iter([Family::Ipv6Unicast]), ..EBGP };
+    let update = Update::decode(&body(NLRI, &[ORIGIN, AS_PATH, NEXT_HOP], NLRI), &v6_only).unwrap();
+    assert!(update.announced.is_empty() && update.withdrawn.is_empty());
+}
+
+#[test]
+fn opaque_attributes_travel_byte_for_byte() {
+    for flags in [0xc0u8, 0xd0, 0xe0, 0xf0] {
+        for code in (11..=255u8).filter(|code| ![14, 15, 17, 18].contains(code)) {
+            for length in [0usize, 1, 255, 256, 1024] {
+                if length > 255 && flags & 0x10 == 0 {
+                    continue;
+                }
+                let mut attribute = vec![flags, code];
+                match flags & 0x10 {
+                    0 => attribute.push(u8::try_from(length).unwrap()),
+                    _ => attribute.extend_from_slice(&u16::try_from(length).unwrap().to_be_bytes()),
+                }
+                attribute.extend((0..length).map(|n| u8::try_from(n % 251).unwrap()));
+                let bytes = body(&[], &[ORIGIN, AS_PATH, NEXT_HOP, &attribute], NLRI);
+                let first = Update::decode(&bytes, &EBGP).unwrap();
+                let mut sent = Vec::new();
+                encode_announcement(
+                    &first.announced[0].attributes,
+                    &first.announced[0].prefixes,
+                    true,
+                    &mut sent,
+                )
+                .unwrap();
+                attribute[0] |= 0x20;
+                assert!(
+                    sent.windows(attribute.len()).any(|window| window == attribute),
+                    "{flags:x} {code} {length}"
+                );
+                let second = Update::decode(frame(&sent).unwrap().unwrap().body, &EBGP).unwrap();
+                assert_eq!(first.announced, second.announced);
+            }
+        }
+    }
+}
+
+#[test]
+fn attributes_that_leave_no_room_are_refused() {
+    let mut attributes = Attributes::originated("10.0.0.1".parse().unwrap());
+    attributes.opaque.push(Opaque { flags: 0xe0, code: 99, value: vec![0; 4060] });
+    let mut out = Vec::new();
+    let refused = encode_announcement(&attributes, &["10.20.0.0/16".parse().unwrap()], true, &mut out);
+    assert!(refused.is_err() && out.is_empty());
+}
+
+fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
+    let next_hop = if v6 {
+        any::<u64>().prop_map(|low| IpAddr::V6((0x2001_0db8_u128 << 96 | u128::from(low)).into())).boxed()
+    } else {
+        (0x0100_0000u32..0xdfff_ffff).prop_map(|address| IpAddr::V4(address.into())).boxed()
+    };
+    let opaque =
+        (prop::sample::select(vec![16u8, 23, 32, 35, 99]), prop::collection::vec(any::<u8>(), 0..300));
+    (
+        (prop::sample::select(vec![Origin::Igp, Origin::Egp, Origin::Incomplete]), next_hop),
+        prop::collection::vec(1u32.., 0..300),
+        (any::<Option<u32>>(), any::<Option<u32>>(), any::<bool>()),
+        prop::option::of((1u32.., any::<u32>())),
+        prop::collection::vec(any::<u32>().prop_map(Community), 0..20),
+        (any::<Option<u32>>(), prop::collection::vec(any::<u32>(), 0..4)),
+        prop::option::of(opaque),
+    )
+        .prop_map(
+            |(
+                (origin, next_hop),
+                path,
+                (med, local_pref, atomic),
+                aggregator,
+                communities,
+                reflected,
+                opaque,
+            )| {
+                Attributes {
+                    origin,
+                    as_path: AsPath::new(path),
+                    next_hop,
+                    med,
+                    local_pref,
+                    atomic_aggregate: atomic,
+                    aggregator: aggregator.map(|(asn, id)| Aggregator { asn, router_id: id.into() }),
+                    communities,
+                    originator_id: reflected.0.map(Into::into),
+                    cluster_list: reflected.1.into_iter().map(Into::into).collect(),
+                    opaque: opaque
+                        .map(|(code, value)| Opaque {
+                            flags: if value.len() > 255 { 0xf0 } else { 0xe0 },
+                            code,
+                            value,
+                        })
+                        .into_iter()
+                        .collect(),
+                }
+            },
+        )
+}
+
+fn prefixes(v6: bool) -> impl Strategy<Value = Vec<IpNet>> {
+    prop::collection::vec(
+        (any::<u128>(), 0u8..=128).prop_map(move |(address, bits)| {
+            let net = if v6 {
+                IpNet::new(IpAddr::V6(address.into()), bits)
+            } else {
+                IpNet::new(IpAddr::V4(u32::try_from(address >> 96).unwrap().into()), bits % 33)
+            };
+            net.unwrap().trunc()
+        }),
+        1..1200,
+    )
+}
+
+fn example() -> impl Strategy<Value = (Attributes, Vec<IpNet>)> {
+    any::<bool>().prop_flat_map(|v6| (attributes(v6), prefixes(v6)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn announcements_round_trip((attributes, prefixes) in example(), four_octet: bool) {
+        let context = UpdateContext { four_octet, ..IBGP };
+        let mut left = prefixes.as_slice();
+        while !left.is_empty() {
+            let mut bytes = Vec::new();
+            let count = encode_announcement(&attributes, left, four_octet, &mut bytes).unwrap();
+            prop_assert!(bytes.len() <= MAX_MESSAGE_LENGTH);
+            let update = Update::decode(frame(&bytes).unwrap().unwrap().body, &context).unwrap();
+            prop_assert_eq!(&update.faults, &vec![]);
+            prop_assert_eq!(&update.announced[0].attributes, &attributes);
+            prop_assert_eq!(&update.announced[0].prefixes[..], &left[..count]);
+            left = &left[count..];
+        }
+    }
+
+    #[test]
+    fn withdrawals_round_trip((_, prefixes) in example()) {
+        let mut left = prefixes.as_slice();
+        while !left.is_empty() {
+            let mut bytes = Vec::new();
+            let count = encode_withdrawal(left, &mut bytes).unwrap();
+            let update = Update::decode(frame(&bytes).unwrap().unwrap().body, &IBGP).unwrap();
+            prop_assert_eq!(&update.withdrawn[..], &left[..count]);
+            left = &left[count..];
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), four_octet: bool) {
+        let _ = frame(&bytes);
+        let _ = Notification::decode(&bytes).map(|n| n.to_string());
+        let _ = RouteRefresh::decode(&bytes);
+        for context in [EBGP, IBGP] {
+            let _ = Update::decode(&bytes, &UpdateContext { four_octet, ..context });
+        }
+    }
+
+    #[test]
+    fn flipped_bytes_never_panic((attributes, prefixes) in example(), at: usize, value: u8) {
+        let mut bytes = Vec::new();
+        encode_announcement(&attributes, &prefixes[..1], true, &mut bytes).unwrap();
+        let at = HEADER_LENGTH + at % (bytes.len() - HEADER_LENGTH);
+        bytes[at] = value;
+        let _ = Update::decode(&bytes[HEADER_LENGTH..], &EBGP);
+    }
+}

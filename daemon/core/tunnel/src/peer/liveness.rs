@@ -1,0 +1,128 @@
+//! Whether a peer answers, and why we think so.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Handshakes unanswered for this long: the peer is down.
+pub const UNANSWERED: Duration = Duration::from_secs(15);
+/// REJECT_AFTER_TIME of the WireGuard paper, section 6.1: no session outlives it.
+pub const SESSION_LIFETIME: Duration = Duration::from_secs(180);
+
+/// The facts that liveness follows from.
+///
+/// ```text
+///            authenticated packet
+///   down ───────────────────────────▶ up
+///        ◀───────────────────────────
+///          handshakes unanswered for UNANSWERED, or
+///          nothing heard for SESSION_LIFETIME and no session left
+/// ```
+#[derive(Debug)]
+pub(super) struct Liveness {
+    live: Arc<AtomicBool>,
+    /// The last authenticated packet.
+    heard: Option<Instant>,
+    /// The first handshake attempt since then.
+    attempted: Option<Instant>,
+}
+
+impl Liveness {
+    pub(super) fn new(live: Arc<AtomicBool>) -> Self {
+        Self { live, heard: None, attempted: None }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.heard = Some(now);
+        self.attempted = None;
+        self.live.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn attempted(&mut self, now: Instant) {
+        self.attempted.get_or_insert(now);
+    }
+
+    pub(super) fn tick(&mut self, now: Instant, has_session: bool) {
+        let unanswered = age(self.attempted, now).is_some_and(|age| age >= UNANSWERED);
+        let expired = !has_session && age(self.heard, now).is_none_or(|age| age >= SESSION_LIFETIME);
+        if unanswered || expired {
+            self.live.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// One clause for a person: "no handshake reply for 12 s from 192.0.2.2:51820".
+    pub(super) fn reason(&self, now: Instant, endpoint: Option<SocketAddr>) -> String {
+        let heard = age(self.heard, now).map(|age| age.as_secs());
+        match (endpoint, age(self.attempted, now), heard) {
+            (_, _, Some(seconds)) if self.is_up() => format!("heard {seconds} s ago"),
+            (Some(endpoint), Some(age), _) => {
+                format!("no handshake reply for {} s from {endpoint}", age.as_secs())
+            }
+            (_, _, Some(seconds)) => format!("session expired: nothing heard for {seconds} s"),
+            (Some(endpoint), None, None) => {
+                format!("nothing sent yet to {endpoint}: no traffic and no persistent_keepalive")
+            }
+            (None, _, None) => "no endpoint: waiting for the peer to call".into(),
+        }
+    }
+}
+
+fn age(since: Option<Instant>, now: Instant) -> Option<Duration> {
+    since.map(|since| now.saturating_duration_since(since))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn life_of_a_peer() {
+        let live = Arc::new(AtomicBool::new(false));
+        let mut peer = Liveness::new(Arc::clone(&live));
+        let start = Instant::now();
+        let endpoint: Option<SocketAddr> = Some("192.0.2.2:51820".parse().unwrap());
+        assert_eq!(peer.reason(start, None), "no endpoint: waiting for the peer to call");
+        assert!(peer.reason(start, endpoint).starts_with("nothing sent yet to 192.0.2.2:51820"));
+        peer.attempted(start);
+        peer.attempted(start + seconds(5));
+        assert_eq!(
+            peer.reason(start + seconds(12), endpoint),
+            "no handshake reply for 12 s from 192.0.2.2:51820"
+        );
+        peer.heard(start + seconds(13));
+        assert!(live.load(Ordering::Relaxed));
+        assert_eq!(peer.reason(start + seconds(14), endpoint), "heard 1 s ago");
+
+        peer.attempted(start + seconds(100));
+        peer.tick(start + seconds(114), true);
+        assert!(peer.is_up());
+        peer.tick(start + seconds(115), true);
+        assert!(!peer.is_up());
+        assert_eq!(
+            peer.reason(start + seconds(120), endpoint),
+            "no handshake reply for 20 s from 192.0.2.2:51820"
+        );
+
+        peer.heard(start + seconds(200));
+        peer.tick(start + seconds(500), true);
+        assert!(peer.is_up());
+        peer.tick(start + seconds(379), false);
+        assert!(peer.is_up());
+        peer.tick(start + seconds(380), false);
+        assert!(!peer.is_up());
+        assert_eq!(peer.reason(start + seconds(400), endpoint), "session expired: nothing heard for 200 s");
+    }
+}

@@ -1,0 +1,398 @@
+//! One peer: its session, its outer address, and whether it answers.
+
+mod liveness;
+mod waiting;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+use boringtun::{
+    noise::{Packet, Tunn, TunnResult, errors::WireGuardError, rate_limiter::RateLimiter},
+    x25519::{PublicKey, StaticSecret},
+};
+
+use crate::{
+    OVERHEAD,
+    buffer::{Inbox, Outbox},
+    counters::{Counters, Drop, Tally},
+};
+use liveness::Liveness;
+pub use liveness::{SESSION_LIFETIME, UNANSWERED};
+use waiting::Waiting;
+
+/// Length of the longest handshake message; the protocol engine wants room for it even when it writes something shorter.
+const HANDSHAKE: usize = 148;
+/// Type byte of a handshake initiation.
+const INITIATION: u8 = 1;
+/// REJECT_AFTER_MESSAGES of the WireGuard paper, section 6.1: a counter at or above this is refused unseen.
+const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
+
+/// What a peer is made from.
+pub struct Settings {
+    /// The peer's static key.
+    pub public_key: PublicKey,
+    /// Mixed into the handshake.
+    pub preshared_key: Option<[u8; 32]>,
+    /// Receiver indices are `index << 8 | n`: 24 random bits, different for every peer.
+    pub index: u32,
+    /// Inner MTU in bytes: padding never makes a packet longer.
+    pub mtu: u16,
+    /// Send something at least this often.
+    pub keepalive: Option<Duration>,
+}
+
+/// An inner packet with room behind it for padding.
+pub struct Plain<'a> {
+    /// The packet is at the front. [`Plain::ROOM`] bytes behind it are enough.
+    pub buffer: &'a mut [u8],
+    /// Length of the packet in bytes.
+    pub length: usize,
+}
+
+/// A peer and the state of its session.
+///
+/// - [`Peer::seal`] turns inner packets into datagrams, [`Peer::open`] datagrams into inner packets; both take batches and neither
+///   shows its caller what protocol the peer speaks;
+/// - [`Peer::tick`] is called a few times a second and does what is due: handshakes, keepalives, giving up;
+/// - [`Peer::status`] says how it is.
+///
+/// What there is to send is appended to an [`Outbox`].
+pub struct Peer {
+    tunn: Tunn,
+    mtu: usize,
+    keepalive: Option<Duration>,
+    endpoint: Option<SocketAddr>,
+    waiting: Waiting,
+    liveness: Liveness,
+    counters: Arc<Counters>,
+    /// The last datagram either way that counts as a sign of life.
+    traffic: Option<Instant>,
+    handshake: Option<Instant>,
+    /// We answered an initiation, and no packet has confirmed that session yet.
+    unconfirmed: bool,
+}
+
+/// The state of a peer for display.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Where datagrams go.
+    pub endpoint: Option<SocketAddr>,
+    /// True while the peer answers.
+    pub up: bool,
+    /// Why it is up or down.
+    pub reason: String,
+    /// The last completed handshake.
+    pub handshake: Option<Instant>,
+}
+
+/// What an authentic message was.
+enum Heard {
+    Initiation,
+    Response,
+    Data,
+    /// Tells nothing about where the peer is: it is authenticated by what we sent, and anybody who saw that can forge it.
+    Cookie,
+}
+
+impl Plain<'_> {
+    /// Bytes of room behind a packet that padding may need.
+    pub const ROOM: usize = 15;
+
+    /// The packet with zeros up to a multiple of 16 bytes, but not beyond the MTU (WireGuard paper, section 5.4.6), so that its
+    /// length tells less about it.
+    fn padded(&mut self, mtu: usize) -> &[u8] {
+        let length = self.length.min(self.buffer.len());
+        let end = length.next_multiple_of(16).min(mtu).max(length).min(self.buffer.len());
+        self.buffer[length..end].fill(0);
+        &self.buffer[..end]
+    }
+}
+
+impl Peer {
+    /// A peer we have not talked to yet; `live` is the bit that the routing table reads.
+    pub fn new(
+        private: &StaticSecret,
+        settings: &Settings,
+        live: Arc<AtomicBool>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        // Admission has already judged what arrives here; the engine's own limiter only repeats the MAC1 check.
+        let limiter = Arc::new(RateLimiter::new(&PublicKey::from(private), u64::MAX));
+        let key = settings.public_key;
+        let tunn =
+            Tunn::new(private.clone(), key, settings.preshared_key, None, settings.index, Some(limiter));
+        Self {
+            tunn,
+            mtu: settings.mtu.into(),
+            keepalive: settings.keepalive,
+            endpoint: None,
+            waiting: Waiting::default(),
+            liveness: Liveness::new(live),
+            counters,
+            traffic: None,
+            handshake: None,
+            unconfirmed: false,
+        }
+    }
+
+    /// Where datagrams go from now on, until an authentic packet comes from elsewhere.
+    pub fn set_endpoint(&mut self, endpoint: SocketAddr) {
+        self.endpoint = Some(endpoint);
+    }
+
+    /// Changes the keepalive interval.
+    pub fn set_keepalive(&mut self, keepalive: Option<Duration>) {
+        self.keepalive = keepalive;
+    }
+
+    /// How the peer is.
+    pub fn status(&self, now: Instant) -> Status {
+        Status {
+            endpoint: self.endpoint,
+            up: self.liveness.is_up(),
+            reason: self.liveness.reason(now, self.endpoint),
+            handshake: self.handshake,
+        }
+    }
+
+    /// Encrypts inner packets. Without a session they wait for one (the oldest give way) and a handshake starts.
+    pub fn seal<'a>(&mut self, batch: impl IntoIterator<Item = Plain<'a>>, now: Instant, out: &mut Outbox) {
+        let Some(endpoint) = self.endpoint else {
+            self.counters
+                .drops
+                .add(Drop::NoEndpoint, u64::try_from(batch.into_iter().count()).unwrap_or(u64::MAX));
+            return;
+        };
+        if !self.has_session() {
+            self.stage(batch);
+            self.initiate(now, out);
+            return;
+        }
+        let mut tally = Tally::default();
+        for mut plain in batch {
+            if self.encapsulate(plain.padded(self.mtu), endpoint, out) {
+                tally.add(plain.length);
+            }
+        }
+        self.sent(tally, now);
+    }
+
+    /// Decrypts datagrams that belong to this peer; inner packets go to `inbox`, answers to `out`. The peer's endpoint becomes the
+    /// source of the last authentic one.
+    pub fn open<'a>(
+        &mut self,
+        batch: impl IntoIterator<Item = (&'a [u8], SocketAddr)>,
+        now: Instant,
+        out: &mut Outbox,
+        inbox: &mut Inbox,
+    ) {
+        let (mut tally, mut from) = (Tally::default(), None);
+        for (datagram, source) in batch {
+            match self.open_one(datagram, source, &mut tally, out, inbox) {
+                Ok(Heard::Cookie) => {}
+                Ok(heard) => {
+                    from = Some(source);
+                    self.note(&heard, now);
+                }
+                Err(reason) => self.counters.drops.add(reason, 1),
+            }
+        }
+        tally.flush(&self.counters.received_packets, &self.counters.received_bytes);
+        if let Some(source) = from {
+            self.endpoint = Some(source);
+            self.liveness.heard(now);
+            self.traffic = Some(now);
+            self.flush(source, now, out);
+        }
+    }
+
+    /// Does what is due now. Call it every 100 to 250 ms.
+    pub fn tick(&mut self, now: Instant, out: &mut Outbox) {
+        self.run_timers(now, out);
+        self.keep_alive(now, out);
+        let has_session = self.has_session();
+        self.liveness.tick(now, has_session);
+    }
+
+    fn has_session(&self) -> bool {
+        self.tunn.time_since_last_handshake().is_some()
+    }
+
+    fn stage<'a>(&mut self, batch: impl IntoIterator<Item = Plain<'a>>) {
+        for mut plain in batch {
+            let length = plain.length;
+            let dropped = self.waiting.push(plain.padded(self.mtu), length);
+            self.counters.drops.add(Drop::NoSession, dropped);
+        }
+    }
+
+    /// Starts a handshake unless one is under way.
+    fn initiate(&mut self, now: Instant, out: &mut Outbox) {
+        let Some(endpoint) = self.endpoint else { return };
+        let before = out.len();
+        out.write(HANDSHAKE, endpoint, |slot| {
+            network_length(self.tunn.format_handshake_initiation(slot, false))
+        });
+        if out.len() > before {
+            self.liveness.attempted(now);
+        }
+    }
+
+    fn encapsulate(&mut self, padded: &[u8], to: SocketAddr, out: &mut Outbox) -> bool {
+        let before = out.len();
+        let room = (padded.len() + OVERHEAD).max(HANDSHAKE);
+        out.write(room, to, |slot| network_length(self.tunn.encapsulate(padded, slot)));
+        let written = out.len() > before;
+        if !written {
+            self.counters.drops.add(Drop::NoSession, 1);
+        }
+        written
+    }
+
+    fn sent(&mut self, tally: Tally, now: Instant) {
+        tally.flush(&self.counters.sent_packets, &self.counters.sent_bytes);
+        self.traffic = Some(now);
+    }
+
+    /// Sends what waited for a session, in order.
+    fn flush(&mut self, to: SocketAddr, now: Instant, out: &mut Outbox) {
+        // The engine's own queue holds nothing but keepalives that found no session.
+        let mut more = true;
+        while more {
+            let before = out.len();
+            out.write(HANDSHAKE, to, |slot| network_length(self.tunn.decapsulate(None, &[], slot)));
+            more = out.len() > before;
+        }
+        if !self.has_session() {
+            return;
+        }
+        let mut tally = Tally::default();
+        while let Some((padded, length)) = self.waiting.pop() {
+            if self.encapsulate(&padded, to, out) {
+                tally.add(length);
+            }
+        }
+        self.sent(tally, now);
+    }
+
+    fn open_one(
+        &mut self,
+        datagram: &[u8],
+        source: SocketAddr,
+        tally: &mut Tally,
+        out: &mut Outbox,
+        inbox: &mut Inbox,
+    ) -> Result<Heard, Drop> {
+        match Tunn::parse_incoming_packet(datagram) {
+            Ok(Packet::PacketData(_)) => self.open_data(datagram, tally, inbox).map(|()| Heard::Data),
+            Ok(Packet::HandshakeInit(_)) => self.shake(datagram, source, out).map(|()| Heard::Initiation),
+            Ok(Packet::HandshakeResponse(_)) => self.shake(datagram, source, out).map(|()| Heard::Response),
+            Ok(Packet::PacketCookieReply(_)) => self.shake(datagram, source, out).map(|()| Heard::Cookie),
+            Err(_) => Err(Drop::Malformed),
+        }
+    }
+
+    fn open_data(&mut self, datagram: &[u8], tally: &mut Tally, inbox: &mut Inbox) -> Result<(), Drop> {
+        let counter =
+            datagram.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if counter >= REJECT_AFTER_MESSAGES {
+            return Err(Drop::Replayed);
+        }
+        let mut outcome = Ok(());
+        inbox.write(datagram.len().max(HANDSHAKE), |slot| {
+            match self.tunn.decapsulate(None, datagram, slot) {
+                TunnResult::WriteToTunnelV4(packet, _) | TunnResult::WriteToTunnelV6(packet, _) => {
+                    tally.add(packet.len());
+                    Some(packet.len())
+                }
+                TunnResult::Err(error) => {
+                    outcome = Err(drop_reason(&error, Drop::DecryptFailed));
+                    None
+                }
+                // A keepalive.
+                TunnResult::Done | TunnResult::WriteToNetwork(_) => None,
+            }
+        });
+        outcome
+    }
+
+    /// Takes a handshake message; the answer, if there is one, goes back to where it came from.
+    fn shake(&mut self, datagram: &[u8], source: SocketAddr, out: &mut Outbox) -> Result<(), Drop> {
+        let mut outcome = Ok(());
+        out.write(HANDSHAKE, source, |slot| match self.tunn.decapsulate(None, datagram, slot) {
+            TunnResult::Err(error) => {
+                outcome = Err(drop_reason(&error, Drop::HandshakeFailed));
+                None
+            }
+            result => network_length(result),
+        });
+        outcome
+    }
+
+    /// A handshake is complete for the initiator with the response, for the responder with the first packet of the new session.
+    fn note(&mut self, heard: &Heard, now: Instant) {
+        match heard {
+            Heard::Response => self.handshake = Some(now),
+            Heard::Initiation => self.unconfirmed = true,
+            Heard::Data if std::mem::take(&mut self.unconfirmed) => self.handshake = Some(now),
+            Heard::Data | Heard::Cookie => {}
+        }
+    }
+
+    /// The engine's timers: retransmitted handshakes, rekeying, passive keepalives, expiry.
+    fn run_timers(&mut self, now: Instant, out: &mut Outbox) {
+        let mut slot = [0; HANDSHAKE];
+        match self.tunn.update_timers(&mut slot) {
+            TunnResult::WriteToNetwork(datagram) => {
+                if datagram.first() == Some(&INITIATION) {
+                    self.liveness.attempted(now);
+                }
+                if let Some(endpoint) = self.endpoint {
+                    out.push(datagram, endpoint);
+                }
+            }
+            TunnResult::Err(WireGuardError::ConnectionExpired) => {
+                let dropped = self.waiting.clear();
+                self.counters.drops.add(Drop::NoSession, dropped);
+            }
+            _ => {}
+        }
+    }
+
+    /// Unlike the engine's own, this keepalive is sent only after silence, at once after start, and also revives an expired peer.
+    fn keep_alive(&mut self, now: Instant, out: &mut Outbox) {
+        let (Some(interval), Some(endpoint)) = (self.keepalive, self.endpoint) else { return };
+        if self.traffic.is_some_and(|at| now.saturating_duration_since(at) < interval) {
+            return;
+        }
+        if self.has_session() {
+            self.encapsulate(&[], endpoint, out);
+        } else {
+            self.initiate(now, out);
+        }
+        self.traffic = Some(now);
+    }
+}
+
+fn network_length(result: TunnResult<'_>) -> Option<usize> {
+    match result {
+        TunnResult::WriteToNetwork(datagram) => Some(datagram.len()),
+        _ => None,
+    }
+}
+
+fn drop_reason(error: &WireGuardError, otherwise: Drop) -> Drop {
+    match error {
+        WireGuardError::InvalidCounter | WireGuardError::DuplicateCounter => Drop::Replayed,
+        WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => Drop::UnknownIndex,
+        WireGuardError::InvalidPacket => Drop::Malformed,
+        WireGuardError::UnderLoad => Drop::RateLimited,
+        _ => otherwise,
+    }
+}
+
+#[cfg(test)]
+mod tests;

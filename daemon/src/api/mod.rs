@@ -1,0 +1,195 @@
+//! The control API on a unix socket: translation only, it owns no state.
+//!
+//! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node, and no
+//! call changes anything.
+
+mod bgp;
+mod certificates;
+mod config;
+mod peers;
+mod routes;
+mod status;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use isthmus_proto::control::{
+    ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest, GetStatusResponse, ListBgpNeighborsRequest,
+    ListBgpNeighborsResponse, ListCertificatesRequest, ListCertificatesResponse, ListPeersRequest,
+    ListPeersResponse, ListRoutesRequest, ListRoutesResponse,
+    control_server::{Control, ControlServer},
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::watch,
+    task::JoinHandle,
+};
+use tokio_stream::{StreamExt, wrappers::UnixListenerStream};
+use tonic::{Request, Response, Status};
+
+pub use config::*;
+
+use crate::{
+    fib, identity,
+    lifecycle::{CancellationToken, Readiness},
+    routes::Board,
+    tunnel,
+    unix_socket::{self, Socket},
+};
+
+/// Requests are a few bytes; anything larger is not from isthmusctl.
+const MAX_REQUEST_BYTES: usize = 64 * 1024;
+/// Calls that one connection may have under way.
+const MAX_CONCURRENT_CALLS: usize = 16;
+/// Root and the daemon's group may ask.
+const SOCKET_MODE: u32 = 0o660;
+/// How long calls under way may take to end after a stop.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The subsystems that the API asks; `None`: not configured.
+#[derive(Clone)]
+pub struct Parts {
+    /// `[node]`
+    pub node: Arc<crate::config::Node>,
+    /// Start of this process.
+    pub started_at: SystemTime,
+    /// What the node still waits for.
+    pub readiness: Readiness,
+    /// All routes.
+    pub board: Board,
+    /// Tunnels.
+    pub tunnel: Option<tunnel::Handle>,
+    /// BGP sessions.
+    pub bgp: Option<crate::bgp::Handle>,
+    /// Kernel routes.
+    pub fib: Option<fib::Handle>,
+    /// Certificates.
+    pub identity: Option<identity::Handle>,
+    /// The configuration file's fate.
+    pub config: watch::Receiver<ConfigState>,
+}
+
+/// Which configuration is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigState {
+    path: PathBuf,
+    loaded_at: SystemTime,
+    generation: u64,
+    last_error: String,
+}
+
+impl ConfigState {
+    /// The state after a start.
+    pub fn first(path: &Path, now: SystemTime) -> Self {
+        Self { path: path.to_owned(), loaded_at: now, generation: 1, last_error: String::new() }
+    }
+
+    /// Records how a reload ended: `error` is why it was refused.
+    pub fn reloaded(&mut self, error: Option<String>, now: SystemTime) {
+        match error {
+            Some(error) => self.last_error = error,
+            None => {
+                self.last_error.clear();
+                self.generation += 1;
+                self.loaded_at = now;
+            }
+        }
+    }
+}
+
+/// Serves until `shutdown`. An error says which socket could not be made, and why.
+pub async fn start(
+    config: &Config,
+    parts: Parts,
+    shutdown: CancellationToken,
+) -> Result<JoinHandle<()>, unix_socket::Error> {
+    let (socket, listener) = Socket::bind(&config.socket, SOCKET_MODE).await?;
+    tracing::info!(socket = %config.socket.display(), "serving the control API");
+    let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
+    let server = tonic::transport::Server::builder()
+        .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
+        .add_service(service)
+        .serve_with_incoming_shutdown(accepted(listener), shutdown.clone().cancelled_owned());
+    Ok(tokio::spawn(async move {
+        let patience = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(PATIENCE).await;
+        };
+        tokio::select! {
+            result = server => if let Err(error) = result {
+                tracing::error!(%error, "the control API has failed");
+            },
+            () = patience => tracing::debug!("connections to the control API were open at its end and are cut"),
+        }
+        drop(socket);
+    }))
+}
+
+/// A failed accept (out of descriptors, say) must not end the server.
+fn accepted(listener: UnixListener) -> impl tokio_stream::Stream<Item = std::io::Result<UnixStream>> {
+    UnixListenerStream::new(listener).filter(|connection| {
+        if let Err(error) = connection {
+            tracing::warn!(%error, "control API: accept failed");
+        }
+        connection.is_ok()
+    })
+}
+
+struct Service {
+    parts: Parts,
+}
+
+#[tonic::async_trait]
+impl Control for Service {
+    async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
+        Ok(Response::new(status::status(&self.parts).await))
+    }
+
+    async fn list_peers(&self, _: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
+        Ok(Response::new(peers::peers(&self.parts)))
+    }
+
+    async fn list_routes(
+        &self,
+        request: Request<ListRoutesRequest>,
+    ) -> Result<Response<ListRoutesResponse>, Status> {
+        routes::routes(&self.parts, &request.into_inner().prefix).map(Response::new)
+    }
+
+    async fn explain_route(
+        &self,
+        request: Request<ExplainRouteRequest>,
+    ) -> Result<Response<ExplainRouteResponse>, Status> {
+        routes::explain(&self.parts, &request.into_inner().address).map(Response::new)
+    }
+
+    async fn list_bgp_neighbors(
+        &self,
+        _: Request<ListBgpNeighborsRequest>,
+    ) -> Result<Response<ListBgpNeighborsResponse>, Status> {
+        Ok(Response::new(bgp::neighbors(&self.parts).await))
+    }
+
+    async fn list_certificates(
+        &self,
+        _: Request<ListCertificatesRequest>,
+    ) -> Result<Response<ListCertificatesResponse>, Status> {
+        Ok(Response::new(certificates::certificates(&self.parts)))
+    }
+}
+
+/// Seconds since the epoch, negative before it.
+fn epoch(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
+    }
+}
+
+/// Milliseconds, saturating.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

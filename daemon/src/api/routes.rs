@@ -1,0 +1,152 @@
+//! Prefixes, their candidates, and why a packet goes where it goes.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use ipnet::IpNet;
+use isthmus_proto::control::{
+    Candidate, ExplainRouteResponse, KernelRoute, KernelRouteState, ListRoutesResponse, Route as RouteMessage,
+};
+use tonic::Status;
+
+use crate::{
+    fib::KernelState,
+    routes::{Hop, NextHop, Path, Route, Source},
+};
+
+use super::Parts;
+
+/// Every route within `prefix`; empty means all.
+pub(super) fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResponse, Status> {
+    let within = match prefix {
+        "" => None,
+        text => Some(parse_prefix(text)?),
+    };
+    let view = View::new(parts);
+    let wanted = |route: &Route| within.is_none_or(|within| within.contains(&route.prefix));
+    let routes = parts.board.snapshot();
+    Ok(ListRoutesResponse { routes: routes.iter().filter(|r| wanted(r)).map(|r| view.message(r)).collect() })
+}
+
+/// The route of one address, and the steps that lead to it.
+pub(super) fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteResponse, Status> {
+    let address: IpAddr = address.parse().map_err(|_| {
+        Status::invalid_argument(format!("\"{}\" is not an IPv4 or IPv6 address", address.escape_debug()))
+    })?;
+    let Some(route) = parts.board.lookup(address) else {
+        let steps = vec![format!("no prefix known to this node covers {address}; the kernel's own routes decide")];
+        return Ok(ExplainRouteResponse { route: None, steps });
+    };
+    let view = View::new(parts);
+    let message = view.message(&route);
+    Ok(ExplainRouteResponse { steps: steps(address, &route, &message), route: Some(message) })
+}
+
+fn parse_prefix(text: &str) -> Result<IpNet, Status> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse::<IpNet>().map(|net| net.trunc()).or_else(|_| address()).map_err(|_| {
+        Status::invalid_argument(format!("\"{}\" is not a prefix: write ADDRESS/LENGTH", text.escape_debug()))
+    })
+}
+
+fn steps(address: IpAddr, route: &Route, message: &RouteMessage) -> Vec<String> {
+    let mut steps = vec![format!("{} is the longest prefix that covers {address}", route.prefix)];
+    steps.push(match route.source {
+        Source::Static => "it is a tunnel peer's own prefix (allowed_ips), which BGP does not override".into(),
+        Source::Bgp => format!("BGP knows {} for it", paths(route.paths.len())),
+    });
+    for candidate in &message.candidates {
+        let fate = if candidate.selected { "carries traffic" } else { "is not used" };
+        let usable = if candidate.usable { "" } else { ", but is not usable now" };
+        steps.push(format!("{} {fate}{usable}: {}", describe(candidate), candidate.reason));
+    }
+    if let Some(kernel) = &message.kernel {
+        steps.push(format!("kernel route: {}", describe_kernel(kernel)));
+    }
+    steps
+}
+
+fn paths(count: usize) -> String {
+    if count == 1 { "1 path".into() } else { format!("{count} paths") }
+}
+
+fn describe(candidate: &Candidate) -> String {
+    match (candidate.peer.as_str(), candidate.next_hop.as_str()) {
+        (peer, "") => format!("peer {peer}"),
+        ("", next_hop) => format!("gateway {next_hop}"),
+        (peer, next_hop) => format!("peer {peer} (next hop {next_hop})"),
+    }
+}
+
+fn describe_kernel(kernel: &KernelRoute) -> String {
+    let state = match kernel.state() {
+        KernelRouteState::Installed => "installed",
+        KernelRouteState::NotWanted => "not wanted",
+        KernelRouteState::Failed => "failed",
+        KernelRouteState::Shadowed => "installed, but shadowed",
+        KernelRouteState::Stale => "kept from an earlier run",
+        KernelRouteState::Unspecified => "unknown",
+    };
+    if kernel.reason.is_empty() { state.into() } else { format!("{state}: {}", kernel.reason) }
+}
+
+/// What messages need beside the board, asked for once.
+struct View {
+    live: HashMap<String, bool>,
+    kernel: Option<HashMap<IpNet, KernelState>>,
+}
+
+impl View {
+    fn new(parts: &Parts) -> Self {
+        let peers = parts.tunnel.iter().flat_map(crate::tunnel::Handle::peers);
+        Self {
+            live: peers.map(|peer| (peer.name.to_string(), peer.up)).collect(),
+            kernel: parts.fib.as_ref().map(crate::fib::Handle::states),
+        }
+    }
+
+    fn message(&self, route: &Route) -> RouteMessage {
+        RouteMessage {
+            prefix: route.prefix.to_string(),
+            source: match route.source {
+                Source::Static => "static".into(),
+                Source::Bgp => "bgp".into(),
+            },
+            candidates: route.paths.iter().map(|path| self.candidate(path)).collect(),
+            kernel: self.kernel.as_ref().map(|states| kernel_route(states.get(&route.prefix))),
+        }
+    }
+
+    fn candidate(&self, path: &Path) -> Candidate {
+        let peer = match &path.hop {
+            Hop::Peer(peer) => peer.to_string(),
+            Hop::Gateway(_) => String::new(),
+        };
+        Candidate {
+            next_hop: match &path.candidate.next_hop {
+                NextHop::Address(address) => address.to_string(),
+                NextHop::Peer(_) => String::new(),
+            },
+            // A gateway is the kernel's to reach; a peer must be known to the tunnel and live.
+            usable: peer.is_empty() || self.live.get(&peer).copied().unwrap_or(false),
+            peer,
+            neighbor: path.candidate.neighbor.as_deref().unwrap_or_default().to_owned(),
+            selected: path.candidate.selected,
+            reason: path.candidate.reason.clone(),
+            as_path: path.candidate.as_path.clone(),
+        }
+    }
+}
+
+fn kernel_route(state: Option<&KernelState>) -> KernelRoute {
+    let Some(state) = state else {
+        return KernelRoute { state: KernelRouteState::NotWanted.into(), reason: "not reconciled yet".into() };
+    };
+    let message = match state {
+        KernelState::Installed => KernelRouteState::Installed,
+        KernelState::Shadowed(_) => KernelRouteState::Shadowed,
+        KernelState::NotWanted(_) => KernelRouteState::NotWanted,
+        KernelState::Failed(_) => KernelRouteState::Failed,
+        KernelState::Stale => KernelRouteState::Stale,
+    };
+    KernelRoute { state: message.into(), reason: state.reason().to_owned() }
+}

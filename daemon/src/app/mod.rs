@@ -1,0 +1,186 @@
+//! The only place that knows every subsystem: builds them in order, applies a reload to each, and stops them in reverse.
+
+mod reload;
+mod signals;
+mod stages;
+
+use std::{sync::Arc, time::SystemTime};
+
+use anyhow::Context;
+use tokio::sync::watch;
+
+use crate::{
+    api, bgp,
+    config::Config,
+    fib, identity,
+    lifecycle::{CancellationToken, Readiness},
+    metrics,
+    routes::Board,
+    tunnel,
+};
+
+use signals::{Signal, Signals};
+use stages::Stages;
+
+/// Runs a node until it is told to stop. An error means that it could not start, or that a part of it failed.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("signal handlers")?;
+    let mut node = tokio::select! {
+        started = Node::start(config) => started?,
+        signal = signals.stop() => {
+            tracing::info!(signal, "stopped before the start was complete");
+            return Ok(());
+        }
+    };
+    tokio::spawn(signals::announce(node.readiness.clone()));
+    let result = node.serve(&mut signals).await;
+    signals::stopping();
+    node.stop().await;
+    result
+}
+
+/// Everything that runs, and what is needed to change or stop it.
+pub struct Node {
+    config: Config,
+    readiness: Readiness,
+    parts: api::Parts,
+    state: watch::Sender<api::ConfigState>,
+    stages: Stages,
+}
+
+impl Node {
+    /// Starts each configured subsystem. What was started is stopped again if a later one fails.
+    pub async fn start(config: Config) -> anyhow::Result<Self> {
+        let mut stages = Stages::default();
+        match build(config, &mut stages).await {
+            Ok((config, readiness, parts, state)) => Ok(Self { config, readiness, parts, state, stages }),
+            Err(error) => {
+                stages.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Handles signals until one says stop, or a subsystem ends by itself.
+    async fn serve(&mut self, signals: &mut Signals) -> anyhow::Result<()> {
+        loop {
+            tokio::select! {
+                signal = signals.next() => match signal {
+                    Signal::Reload => self.reload().await,
+                    Signal::Stop(signal) => {
+                        tracing::info!(signal, "stopping");
+                        return Ok(());
+                    }
+                },
+                error = self.stages.failure() => return Err(error),
+            }
+        }
+    }
+
+    /// Stops all in reverse order of start: neighbors are told, then routes go, then tunnels.
+    pub async fn stop(mut self) {
+        self.stages.stop().await;
+        tracing::info!("stopped");
+    }
+}
+
+type Built = (Config, Readiness, api::Parts, watch::Sender<api::ConfigState>);
+
+/// Order: what others report to first, then what they build on. The reverse is the order of stopping.
+async fn build(config: Config, stages: &mut Stages) -> anyhow::Result<Built> {
+    metrics::registry();
+    let readiness = Readiness::new();
+    let starting = readiness.wait_for("start of all subsystems");
+    let board = Board::new();
+    let state = watch::Sender::new(api::ConfigState::first(&config.path, SystemTime::now()));
+
+    if let Some(metrics) = config.metrics.clone() {
+        let token = CancellationToken::new();
+        let (_, task) = metrics::start(metrics, readiness.clone(), token.clone()).await?;
+        stages.push("metrics", token, task);
+    }
+    let identity = start_identity(&config, stages).await?;
+    let tunnel = start_tunnel(&config, &board, stages).await?;
+    let fib = start_fib(&config, &board, &readiness, stages).await?;
+    let bgp = start_bgp(&config, &board, &readiness, stages).await?;
+    if bgp.is_none() {
+        board.set_settled();
+    }
+    let parts = api::Parts {
+        node: Arc::new(config.node.clone()),
+        started_at: SystemTime::now(),
+        readiness: readiness.clone(),
+        board,
+        tunnel,
+        bgp,
+        fib,
+        identity,
+        config: state.subscribe(),
+    };
+    start_api(&config, &parts, stages).await?;
+    drop(starting);
+    Ok((config, readiness, parts, state))
+}
+
+async fn start_identity(config: &Config, stages: &mut Stages) -> anyhow::Result<Option<identity::Handle>> {
+    if config.identity.is_none() {
+        return Ok(None);
+    }
+    let token = CancellationToken::new();
+    let node = config.node.site.clone().map(|site| (site, config.node.name.clone()));
+    let (section, issuer, workload) =
+        (config.identity.clone(), config.issuer.clone(), config.workload_api.clone());
+    let handle = identity::start(section, issuer, workload, node, token.clone()).await?;
+    let running = handle.clone();
+    stages.push("identity", token, tokio::spawn(async move { running.stopped().await }));
+    Ok(Some(handle))
+}
+
+async fn start_tunnel(
+    config: &Config,
+    board: &Board,
+    stages: &mut Stages,
+) -> anyhow::Result<Option<tunnel::Handle>> {
+    let Some(section) = config.tunnel.clone() else { return Ok(None) };
+    let token = CancellationToken::new();
+    let handle = tunnel::start(section, board.clone(), token.clone()).await?;
+    let running = handle.clone();
+    stages.push("tunnel", token, tokio::spawn(async move { running.stopped().await }));
+    Ok(Some(handle))
+}
+
+async fn start_fib(
+    config: &Config,
+    board: &Board,
+    readiness: &Readiness,
+    stages: &mut Stages,
+) -> anyhow::Result<Option<fib::Handle>> {
+    let Some(section) = config.fib.clone() else { return Ok(None) };
+    let token = CancellationToken::new();
+    let (handle, task) = fib::start(section, board.clone(), readiness, token.clone()).await?;
+    stages.push("fib", token, task);
+    Ok(Some(handle))
+}
+
+async fn start_bgp(
+    config: &Config,
+    board: &Board,
+    readiness: &Readiness,
+    stages: &mut Stages,
+) -> anyhow::Result<Option<bgp::Handle>> {
+    let Some(section) = config.bgp.clone() else { return Ok(None) };
+    let token = CancellationToken::new();
+    let (handle, task) = bgp::start(section, board.clone(), readiness, token.clone()).await?;
+    stages.push("bgp", token, task);
+    Ok(Some(handle))
+}
+
+async fn start_api(config: &Config, parts: &api::Parts, stages: &mut Stages) -> anyhow::Result<()> {
+    let token = CancellationToken::new();
+    match api::start(&config.api, parts.clone(), token.clone()).await {
+        Ok(task) => stages.push("api", token, task),
+        Err(error) if config.api.required => return Err(error.into()),
+        Err(error) => tracing::warn!(%error, "no control API: isthmusctl cannot reach this node"),
+    }
+    Ok(())
+}

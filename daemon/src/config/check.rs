@@ -1,0 +1,220 @@
+//! Collects what is wrong with a configuration file, each problem with its place and its remedy.
+
+use std::{
+    fmt,
+    io::Read,
+    ops::Range,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use toml::Spanned;
+use zeroize::Zeroizing;
+
+/// Larger than any key file; a mistaken path to a disk image must not be read into memory.
+const KEY_FILE_LIMIT: u64 = 64 * 1024;
+
+/// One thing that is wrong.
+#[derive(Debug)]
+pub struct Problem {
+    source: NamedSource<String>,
+    span: Range<usize>,
+    message: String,
+    help: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Diagnostic for Problem {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(&self.help))
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&self.source)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, self.span.clone()))))
+    }
+}
+
+impl Problem {
+    /// `FILE:LINE: reason (remedy)`, for a log line.
+    pub fn one_line(&self) -> String {
+        let before = &self.source.inner()[..self.span.start.min(self.source.inner().len())];
+        let line = before.matches('\n').count() + 1;
+        format!("{}:{line}: {} ({})", self.source.name(), self.message, self.help)
+    }
+}
+
+/// The file under examination, and what was found wrong with it so far.
+pub(crate) struct Checker<'a> {
+    path: &'a Path,
+    text: &'a str,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Checker<'a> {
+    pub(crate) fn new(path: &'a Path, text: &'a str) -> Self {
+        Self { path, text, problems: Vec::new() }
+    }
+
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
+    /// Records a problem at a byte range of the file.
+    pub(crate) fn problem(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.problems.push(Problem {
+            source: NamedSource::new(self.path.display().to_string(), self.text.to_owned()),
+            span,
+            message: message.into(),
+            help: help.into(),
+        });
+    }
+
+    /// Records `problem` unless `ok`; returns `ok`.
+    pub(crate) fn require<T>(&mut self, ok: bool, at: &Spanned<T>, message: &str, help: &str) -> bool {
+        if !ok {
+            self.problem(at.span(), message, help);
+        }
+        ok
+    }
+
+    /// Paths in the file are relative to the file, not to wherever the daemon was started.
+    pub(crate) fn path(&self, raw: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(raw)
+    }
+
+    /// A duration such as "300ms", within `range`.
+    pub(crate) fn duration(
+        &mut self,
+        raw: &Spanned<String>,
+        range: std::ops::RangeInclusive<Duration>,
+    ) -> Option<Duration> {
+        let help = format!(
+            "write a duration from {} to {}, for example \"{}\"",
+            humantime::format_duration(*range.start()),
+            humantime::format_duration(*range.end()),
+            humantime::format_duration(*range.start())
+        );
+        match humantime::parse_duration(raw.get_ref()) {
+            Ok(value) if range.contains(&value) => Some(value),
+            Ok(_) => {
+                self.problem(raw.span(), "this duration is out of range", help);
+                None
+            }
+            Err(error) => {
+                self.problem(raw.span(), format!("this is not a duration: {error}"), help);
+                None
+            }
+        }
+    }
+
+    /// A prefix without host bits, such as 10.20.0.0/16.
+    pub(crate) fn prefix(&mut self, raw: &Spanned<String>) -> Option<IpNet> {
+        let net = self.address_with_length(raw)?;
+        if net.trunc() == net {
+            return Some(net);
+        }
+        let help = format!(
+            "write \"{}\" for the network or \"{}\" for the host",
+            net.trunc(),
+            IpNet::from(net.addr())
+        );
+        self.problem(raw.span(), format!("{net} has bits set behind its prefix length"), help);
+        None
+    }
+
+    /// An address with its prefix length, such as 10.99.0.1/24.
+    pub(crate) fn address_with_length(&mut self, raw: &Spanned<String>) -> Option<IpNet> {
+        let parsed = raw.get_ref().parse::<IpNet>();
+        if parsed.is_err() {
+            let message =
+                format!("\"{}\" is not an address with a prefix length", raw.get_ref().escape_debug());
+            let help =
+                "write ADDRESS/LENGTH, with a length up to 32 for IPv4 and 128 for IPv6: \"10.20.0.0/16\"";
+            self.problem(raw.span(), message, help);
+        }
+        parsed.ok()
+    }
+
+    /// Reads a file that holds a secret: it must be a regular file that nobody but its owner can read.
+    pub(crate) fn secret_file(&mut self, raw: &Spanned<PathBuf>, what: &str) -> Option<Zeroizing<Vec<u8>>> {
+        let path = self.path(raw.get_ref());
+        match read_secret(&path) {
+            Ok(bytes) => Some(bytes),
+            Err((message, help)) => {
+                self.problem(raw.span(), format!("{what} {}: {message}", path.display()), help);
+                None
+            }
+        }
+    }
+
+    /// Checks that a public file is there and can be read.
+    pub(crate) fn readable_file(&mut self, raw: &Spanned<PathBuf>, what: &str) -> Option<PathBuf> {
+        let path = self.path(raw.get_ref());
+        match open(&path).and_then(|file| file.metadata()) {
+            Ok(meta) if meta.is_file() => Some(path),
+            Ok(_) => {
+                let message = format!("{what} {} is not a file", path.display());
+                self.problem(raw.span(), message, "name the file, not its directory");
+                None
+            }
+            Err(error) => {
+                let message = format!("{what} {}: {}", path.display(), plain(&error));
+                self.problem(raw.span(), message, "put the file there, or correct the path");
+                None
+            }
+        }
+    }
+}
+
+/// Opens without waiting: a path that names a FIFO by mistake must not hang the daemon.
+fn open(path: &Path) -> std::io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// An IO error without the "(os error 2)" that helps nobody.
+fn plain(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".into(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, (String, String)> {
+    let missing = "put the file there, or correct the path".to_owned();
+    let file = open(path).map_err(|error| (plain(&error), missing.clone()))?;
+    // The mode is read from the open file: what is checked is what is read.
+    let meta = file.metadata().map_err(|error| (plain(&error), missing.clone()))?;
+    if !meta.is_file() {
+        return Err(("is not a file".into(), missing));
+    }
+    if meta.mode() & 0o077 != 0 {
+        let message = format!("others can read it (mode {:04o})", meta.mode() & 0o7777);
+        return Err((message, format!("chmod 600 {}", path.display())));
+    }
+    if meta.len() > KEY_FILE_LIMIT {
+        return Err((format!("{} bytes is too large for a key", meta.len()), "name the key file".into()));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0)));
+    file.take(KEY_FILE_LIMIT).read_to_end(&mut bytes).map_err(|error| (plain(&error), missing))?;
+    Ok(bytes)
+}

@@ -1,0 +1,104 @@
+//! Addresses, MTU and state of our interface, through rtnetlink.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_route::{
+    address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage},
+    link::{AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute},
+};
+use rtnetlink::{AddressMessageBuilder, Handle, LinkUnspec};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Error, sys};
+
+/// An interface of ours, by its kernel index.
+pub(super) struct Link {
+    name: String,
+    index: u32,
+    netlink: Handle,
+    _connection: AbortOnDropHandle<()>,
+}
+
+impl Link {
+    /// Finds the interface by name.
+    pub(super) fn find(name: &str) -> Result<Self, Error> {
+        let system = |source| Error::System { what: "open a netlink socket", source };
+        let index = sys::interface_index(name).map_err(system)?;
+        let (connection, netlink, _) = rtnetlink::new_connection().map_err(system)?;
+        let connection = AbortOnDropHandle::new(tokio::spawn(connection));
+        Ok(Self { name: name.to_owned(), index, netlink, _connection: connection })
+    }
+
+    /// MTU, addresses, then up. The connected routes follow from the prefix lengths.
+    pub(super) async fn configure(&self, mtu: u16, addresses: &[IpNet]) -> Result<(), Error> {
+        let message = LinkUnspec::new_with_index(self.index).mtu(mtu.into()).build();
+        let result = self.netlink.link().set(message).execute().await;
+        result.map_err(|error| self.failure(format!("MTU {mtu}"), &error))?;
+        self.without_link_local().await;
+        for address in addresses {
+            self.add(*address).await?;
+        }
+        let message = LinkUnspec::new_with_index(self.index).up().build();
+        self.netlink
+            .link()
+            .set(message)
+            .execute()
+            .await
+            .map_err(|error| self.failure("the state up".into(), &error))
+    }
+
+    /// Adds an address; one that is there already is fine.
+    pub(super) async fn add(&self, address: IpNet) -> Result<(), Error> {
+        let mut request =
+            self.netlink.address().add(self.index, address.addr(), address.prefix_len()).replace();
+        if address.addr().is_ipv6() {
+            without_detection(request.message_mut());
+        }
+        request.execute().await.map_err(|error| self.failure(format!("address {address}"), &error))
+    }
+
+    /// Removes an address.
+    pub(super) async fn remove(&self, address: IpNet) -> Result<(), Error> {
+        let message = message(self.index, address);
+        let result = self.netlink.address().del(message).execute().await;
+        result.map_err(|error| self.failure(format!("the absence of address {address}"), &error))
+    }
+
+    /// Nobody answers router solicitations in a tunnel, so the kernel need not send them. Kernels without IPv6 refuse; that is fine.
+    async fn without_link_local(&self) {
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        let attribute = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])]);
+        let message = LinkUnspec::new_with_index(self.index).append_extra_attribute(attribute).build();
+        if let Err(error) = self.netlink.link().set(message).execute().await {
+            tracing::debug!(interface = self.name, %error, "the kernel keeps its own link-local address");
+        }
+    }
+
+    fn failure(&self, what: String, error: &rtnetlink::Error) -> Error {
+        let reason = match error {
+            rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
+            other => other.to_string(),
+        };
+        Error::Interface { interface: self.name.clone(), what, reason }
+    }
+}
+
+fn message(index: u32, address: IpNet) -> AddressMessage {
+    match address.addr() {
+        IpAddr::V4(ip) => AddressMessageBuilder::<std::net::Ipv4Addr>::new()
+            .index(index)
+            .address(ip, address.prefix_len())
+            .build(),
+        IpAddr::V6(ip) => AddressMessageBuilder::<std::net::Ipv6Addr>::new()
+            .index(index)
+            .address(ip, address.prefix_len())
+            .build(),
+    }
+}
+
+/// A tunnel has no link on which a duplicate could be found; without this the address is unusable for a second.
+fn without_detection(message: &mut AddressMessage) {
+    message.header.flags |= AddressHeaderFlags::Nodad;
+    message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+}

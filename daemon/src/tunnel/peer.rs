@@ -1,0 +1,175 @@
+//! A configured peer: its session with what the shell knows about it.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool, atomic::Ordering},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use arc_swap::ArcSwap;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use ipnet::IpNet;
+use isthmus_tunnel::{
+    counters::Counters,
+    peer::{Peer as Session, Settings},
+    x25519::{PublicKey, StaticSecret},
+};
+
+use super::{Endpoint, PeerConfig};
+
+/// Shared by the packet threads and the control task.
+pub(super) struct Peer {
+    pub(super) name: Arc<str>,
+    /// 24 bits that its receiver indices begin with.
+    pub(super) index: u32,
+    pub(super) live: Arc<AtomicBool>,
+    pub(super) counters: Arc<Counters>,
+    config: ArcSwap<PeerConfig>,
+    session: Mutex<Session>,
+    /// Why the endpoint's name has no address.
+    unresolved: Mutex<Option<String>>,
+}
+
+/// A peer as commands show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Configured name.
+    pub name: String,
+    /// Base64, as `wg show` prints it.
+    pub public_key: String,
+    /// Outer address: configured, resolved or learned; `None` while unknown.
+    pub endpoint: Option<SocketAddr>,
+    /// Prefixes of the peer's own.
+    pub allowed_ips: Vec<IpNet>,
+    /// True while it answers.
+    pub up: bool,
+    /// Why it is up or down.
+    pub state_reason: String,
+    /// Unix time in seconds of the last completed handshake; `None`: there was none yet.
+    pub last_handshake_at: Option<i64>,
+    /// Bytes of inner packets received.
+    pub rx_bytes: u64,
+    /// Bytes of inner packets sent.
+    pub tx_bytes: u64,
+    /// Inner packets received.
+    pub rx_packets: u64,
+    /// Inner packets sent.
+    pub tx_packets: u64,
+    /// Reason -> packets to or from this peer that were dropped; zeros are left out.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Interval of unconditional keepalives.
+    pub persistent_keepalive: Option<Duration>,
+    /// True if a preshared key is mixed into the handshake.
+    pub has_preshared_key: bool,
+}
+
+impl Peer {
+    pub(super) fn new(private: &StaticSecret, config: &PeerConfig, index: u32, mtu: u16) -> Self {
+        let (live, counters) = (Arc::new(AtomicBool::new(false)), Arc::<Counters>::default());
+        let settings = Settings {
+            public_key: PublicKey::from(config.public_key),
+            preshared_key: config.preshared_key.as_ref().map(|secret| *secret.expose()),
+            index,
+            mtu,
+            keepalive: config.persistent_keepalive,
+        };
+        let mut session = Session::new(private, &settings, Arc::clone(&live), Arc::clone(&counters));
+        if let Some(Endpoint::Address(address)) = config.endpoint {
+            session.set_endpoint(address);
+        }
+        Self {
+            name: config.name.as_str().into(),
+            index,
+            live,
+            counters,
+            config: ArcSwap::from_pointee(config.clone()),
+            session: Mutex::new(session),
+            unresolved: Mutex::new(None),
+        }
+    }
+
+    /// The session. Hold it for one run of packets, no longer.
+    pub(super) fn session(&self) -> MutexGuard<'_, Session> {
+        // A panic while it was held lost a batch at worst; the session's keys and counters only ever move forward.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn config(&self) -> Arc<PeerConfig> {
+        self.config.load_full()
+    }
+
+    /// Takes what can change under a running session: prefixes, endpoint, keepalive.
+    pub(super) fn reconfigure(&self, config: &PeerConfig) {
+        let mut session = self.session();
+        session.set_keepalive(config.persistent_keepalive);
+        if let Some(Endpoint::Address(address)) = config.endpoint
+            && self.config().endpoint != config.endpoint
+        {
+            session.set_endpoint(address);
+        }
+        self.config.store(Arc::new(config.clone()));
+        *self.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Takes the address that the endpoint's name stands for, unless the peer answers where it is.
+    pub(super) fn resolved(&self, address: SocketAddr) {
+        *self.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if !self.is_up() {
+            self.session().set_endpoint(address);
+        }
+    }
+
+    /// Remembers why the endpoint's name has no address.
+    pub(super) fn unresolved(&self, reason: String) {
+        *self.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Unix time in seconds of the last handshake.
+    pub(super) fn last_handshake_at(&self) -> Option<i64> {
+        self.session().status(Instant::now()).handshake.map(unix_seconds)
+    }
+
+    pub(super) fn status(&self) -> PeerStatus {
+        let session = self.session().status(Instant::now());
+        let config = self.config();
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let drops = self.counters.drops.iter().filter(|(_, packets)| *packets > 0);
+        PeerStatus {
+            name: config.name.clone(),
+            public_key: BASE64_STANDARD.encode(config.public_key),
+            endpoint: session.endpoint,
+            allowed_ips: config.allowed_ips.clone(),
+            up: session.up,
+            state_reason: self.reason(session.reason, session.endpoint),
+            last_handshake_at: session.handshake.map(unix_seconds),
+            rx_bytes: count(&self.counters.received_bytes),
+            tx_bytes: count(&self.counters.sent_bytes),
+            rx_packets: count(&self.counters.received_packets),
+            tx_packets: count(&self.counters.sent_packets),
+            drops: drops.map(|(reason, packets)| (reason.as_str(), packets)).collect(),
+            persistent_keepalive: config.persistent_keepalive,
+            has_preshared_key: config.preshared_key.is_some(),
+        }
+    }
+
+    fn reason(&self, reason: String, endpoint: Option<SocketAddr>) -> String {
+        let unresolved = self.unresolved.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*unresolved {
+            Some(why) if endpoint.is_none() => why.clone(),
+            Some(why) if !self.is_up() => format!("{reason}; {why}"),
+            _ => reason,
+        }
+    }
+}
+
+fn unix_seconds(at: Instant) -> i64 {
+    let wall = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(UNIX_EPOCH);
+    // Rounded: the two clocks are read one after the other, and the second must not flicker.
+    let since = (wall + Duration::from_millis(500)).duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

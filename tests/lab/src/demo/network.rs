@@ -1,0 +1,95 @@
+//! Step 1: an internet in the middle, three sites around it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use isthmus_lab::{link::veth, netns::Netns};
+
+use super::plan::{self, Gateway, SITES, Site};
+
+/// Every namespace of the demo, by name.
+pub(super) struct Network {
+    netns: BTreeMap<String, Netns>,
+}
+
+impl Network {
+    /// Makes and joins all of it.
+    pub(super) fn build() -> Result<Self> {
+        let mut network = Self { netns: BTreeMap::new() };
+        network.add("internet")?.forward()?;
+        for site in &SITES {
+            network.site(site)?;
+        }
+        network.ensure_no_shortcut()?;
+        Ok(network)
+    }
+
+    /// One of its namespaces.
+    pub(super) fn get(&self, name: &str) -> Result<&Netns> {
+        self.netns.get(name).with_context(|| format!("the demo has no namespace {name}"))
+    }
+
+    /// Their names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.netns.keys().map(String::as_str)
+    }
+
+    fn add(&mut self, name: &str) -> Result<Netns> {
+        let netns = Netns::create(name)?;
+        self.netns.insert(name.to_owned(), netns.clone());
+        Ok(netns)
+    }
+
+    fn site(&mut self, site: &'static Site) -> Result<()> {
+        let switch = self.add(&format!("{}-lan", site.short))?;
+        switch.bridge("br0", &[])?;
+        for gateway in site.gateways {
+            self.gateway(site, gateway, &switch)?;
+        }
+        let host = self.add(&site.host())?;
+        plug(&switch, &host, "host", site.host_lan())?;
+        // A site with a router of its own learns the way from its gateways; elsewhere there is only one.
+        if site.router_asn.is_none() {
+            for address in site.gateways[0].lan(site) {
+                host.add_default_route(address.addr())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gateway(&mut self, site: &Site, gateway: &Gateway, switch: &Netns) -> Result<()> {
+        let netns = self.add(gateway.name)?;
+        netns.forward()?;
+        plug(switch, &netns, gateway.name, gateway.lan(site))?;
+        let internet = self.get("internet")?;
+        veth((internet, gateway.name), (&netns, "wan"))?;
+        let (ours, theirs) = gateway.wan();
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            internet.add_address(gateway.name, theirs)?;
+            netns.add_address("wan", ours)?;
+            netns.add_default_route(theirs.addr())?;
+        }
+        Ok(())
+    }
+
+    /// What follows would prove nothing if sites could reach each other without the fabric.
+    fn ensure_no_shortcut(&self) -> Result<()> {
+        let internet = self.get("internet")?;
+        for address in SITES.iter().flat_map(Site::host_addresses) {
+            ensure!(internet.route_to(address).is_err(), "the internet itself has a route to {address}");
+        }
+        Ok(())
+    }
+
+    /// How many gateways there are, for people.
+    pub(super) fn summary(&self) -> String {
+        let gateways = plan::gateways().count();
+        format!("{} sites, {gateways} gateways, {} namespaces, IPv4 and IPv6", SITES.len(), self.netns.len())
+    }
+}
+
+fn plug(switch: &Netns, machine: &Netns, port: &str, addresses: [ipnet::IpNet; 2]) -> Result<()> {
+    veth((switch, port), (machine, "lan"))?;
+    switch.enslave(port, "br0")?;
+    addresses.into_iter().try_for_each(|address| machine.add_address("lan", address))
+}

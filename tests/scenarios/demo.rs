@@ -1,0 +1,225 @@
+//! The demo holds, its kept lab can be looked into and removed, and the death of any daemon at any step ends it with a clear error.
+
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use isthmus_lab::{
+    sandbox::{self, Support, processes},
+    wait,
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Longer than any demo may take, build included.
+const LIMIT: Duration = Duration::from_secs(420);
+/// From a daemon's death to the demo's end.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Two demos at once would starve each other's three-second timers. `None`: no sandbox here, and that is allowed.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    if let Support::None(why) = sandbox::support() {
+        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{why}");
+        writeln!(std::io::stderr(), "SKIPPED the demo: {why}").unwrap();
+        return None;
+    }
+    Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A running demo, with what it has said so far on both streams.
+struct Demo {
+    child: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Demo {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = lab(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        follow(child.stdout.take().unwrap(), &said);
+        follow(child.stderr.take().unwrap(), &said);
+        Self { child, said }
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    fn wait_for(&mut self, words: &str) {
+        wait::until(words, LIMIT, || {
+            let said = self.said();
+            assert!(
+                said.contains(words) || self.child.try_wait().unwrap().is_none(),
+                "it ended early:\n{said}"
+            );
+            anyhow::ensure!(said.contains(words), "so far:\n{said}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// Its exit code, and all it said.
+    fn end(mut self, limit: Duration) -> (Option<i32>, String) {
+        let ended = wait::until("the demo's end", limit, || {
+            anyhow::Context::context(self.child.try_wait()?, "it runs")
+        });
+        (ended.unwrap_or_else(|error| panic!("{error:#}; it said:\n{}", self.said())).code(), self.said())
+    }
+
+    /// The process that runs this node.
+    fn daemon(&self, node: &str) -> Option<u32> {
+        let config = format!("/run/lab/{node}/isthmusd.toml");
+        let mut below = vec![self.child.id()];
+        while let Some(pid) = below.pop() {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if command.split(|byte| *byte == 0).any(|word| word == config.as_bytes()) {
+                return Some(pid);
+            }
+            below.extend(processes::children_of(pid));
+        }
+        None
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lab(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus-lab"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn follow(mut stream: impl Read + Send + 'static, said: &Arc<Mutex<String>>) {
+    let said = said.clone();
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            said.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    });
+}
+
+fn nothing_runs() {
+    let running = || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let commands = processes.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
+        commands.filter(|command| String::from_utf8_lossy(command).contains("/run/lab/")).count()
+    };
+    wait::until_true("the end of every daemon", SOON, || running() == 0).unwrap();
+}
+
+#[test]
+fn every_step_holds() {
+    let Some(_alone) = alone() else { return };
+    let (code, said) = Demo::start(&["demo"]).end(LIMIT);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("8/8 leave") && said.contains("every step held"), "{said}");
+    nothing_runs();
+}
+
+#[test]
+fn the_death_of_a_daemon_is_a_clear_failure() {
+    let Some(_alone) = alone() else { return };
+    // Each node, and each step in which daemons run.
+    for (step, node) in [
+        ("4/8 traffic", "azure-gw1"),
+        ("4/8 traffic", "aws-host"),
+        ("5/8 mutual TLS", "onprem-gw1"),
+        ("6/8 failover", "aws-gw1"),
+        ("6/8 failover", "aws-gw2"),
+        ("6/8 failover", "azure-gw1"),
+    ] {
+        let mut demo = Demo::start(&["demo"]);
+        demo.wait_for(&format!("{step}: "));
+        kill(Pid::from_raw(demo.daemon(node).unwrap().cast_signed()), Signal::SIGKILL).unwrap();
+        blames(demo, node);
+    }
+    let mut demo = Demo::start(&["demo"]);
+    demo.wait_for("3/8 daemons: ");
+    let pid = wait::until("the daemon's start", SOON, || {
+        anyhow::Context::context(demo.daemon("onprem-gw1"), "not yet")
+    });
+    kill(Pid::from_raw(pid.unwrap().cast_signed()), Signal::SIGKILL).unwrap();
+    blames(demo, "onprem-gw1");
+}
+
+fn blames(demo: Demo, node: &str) {
+    let (code, said) = demo.end(SOON);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&format!("{node} ended by itself: signal: 9")), "{said}");
+    assert!(said.contains(&format!("--- the end of /run/lab/{node}/isthmusd.log")), "{said}");
+    nothing_runs();
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    let Some(_alone) = alone() else { return };
+    let mut demo = Demo::start(&["demo"]);
+    demo.wait_for("4/8 traffic: ");
+    kill(Pid::from_raw(demo.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let (code, said) = demo.end(SOON);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("ended by SIGTERM"), "{said}");
+    nothing_runs();
+}
+
+#[test]
+fn a_kept_lab_can_be_looked_into_and_removed() {
+    let Some(_alone) = alone() else { return };
+    let runtime = tempfile::tempdir().unwrap();
+    let in_it = |arguments: &[&str]| -> Output { with_runtime(runtime.path(), arguments).output().unwrap() };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+
+    assert!(text(&in_it(&["exec", "aws-host", "--", "true"]).stderr).contains("no lab is up"));
+    let kept = in_it(&["demo", "--keep"]);
+    let guide = text(&kept.stdout);
+    assert!(kept.status.success(), "{}", text(&kept.stderr));
+    let _down = Down(runtime.path());
+
+    let command = guide.lines().find(|line| line.ends_with(" status")).unwrap();
+    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+    let status = in_it(&words);
+    assert!(text(&status.stdout).contains("azure-gw1"), "{command}: {status:?}");
+    assert_eq!(in_it(&["exec", "aws-host", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert!(
+        text(&in_it(&["exec", "mars", "--", "true"]).stderr).contains("internet"),
+        "it names those there are"
+    );
+    assert!(text(&in_it(&["demo", "--keep"]).stderr).contains("a lab is up already"));
+
+    assert!(in_it(&["demo", "down"]).status.success());
+    nothing_runs();
+    assert_eq!(text(&in_it(&["demo", "down"]).stderr), "no lab is up\n");
+    assert_eq!(fs::read_dir(runtime.path()).unwrap().count(), 0, "the state file is gone");
+}
+
+fn with_runtime(runtime: &Path, arguments: &[&str]) -> Command {
+    let mut command = lab(arguments);
+    command.env("XDG_RUNTIME_DIR", runtime);
+    command
+}
+
+/// Removes the lab even if the test fails.
+struct Down<'a>(&'a Path);
+
+impl Drop for Down<'_> {
+    fn drop(&mut self) {
+        let _ = with_runtime(self.0, &["demo", "down"]).output();
+    }
+}
