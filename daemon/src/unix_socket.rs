@@ -33,7 +33,7 @@ pub enum Error {
 /// The name of a socket in the file system: removes the file when dropped, if it is still ours.
 pub struct Socket {
     path: PathBuf,
-    inode: (u64, u64),
+    identity: Identity,
 }
 
 impl Socket {
@@ -47,22 +47,25 @@ impl Socket {
         clear(path).await?;
         let listener = UnixListener::bind(path).map_err(fail("bind"))?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail("set its mode"))?;
-        let inode = inode(path).map_err(fail("look at"))?;
-        Ok((Self { path: path.to_owned(), inode }, listener))
+        let identity = identity(path).map_err(fail("look at"))?;
+        Ok((Self { path: path.to_owned(), identity }, listener))
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if inode(&self.path).is_ok_and(|now| now == self.inode) {
+        if identity(&self.path).is_ok_and(|now| now == self.identity) {
             // Gone already, or not ours to remove any more: nothing left to do.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn inode(path: &Path) -> io::Result<(u64, u64)> {
-    fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
+/// Device, inode and change time: inode numbers alone are given to the next file at once.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    fs::symlink_metadata(path).map(|m| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec()))
 }
 
 /// Removes the socket of a process that is no more.
@@ -99,6 +102,8 @@ mod tests {
         assert_eq!(fs::metadata(dir.path().join("a/b")).unwrap().permissions().mode() & 0o022, 0);
         assert!(matches!(Socket::bind(&path, 0o660).await, Err(Error::InUse(_))));
         drop(listener);
+        // Another name for it keeps its inode number from being used again.
+        fs::hard_link(&path, dir.path().join("first")).unwrap();
         let (second, _listener) = Socket::bind(&path, 0o660).await.unwrap();
         // The first owner is late with its clean-up: the file is the second's.
         drop(first);

@@ -1,6 +1,10 @@
 //! The ceremony with the real `isthmus-ca`, judged by OpenSSL.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking and says aloud what it skips")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking and says aloud what it skips"
+)]
 
 use std::{
     env, fs,

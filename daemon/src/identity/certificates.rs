@@ -1,7 +1,7 @@
 //! Facts of the certificates that a node holds, trusts or has issued and that are in use.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -74,16 +74,31 @@ impl CertificateInfo {
         }
     }
 
-    /// Sets `isthmus_certificate_expiry_timestamp_seconds`.
-    #[expect(clippy::cast_precision_loss, reason = "a gauge is an f64; exact for the next 285 million years")]
-    pub(super) fn export(&self) {
-        metrics::gauge!(
-            "isthmus_certificate_expiry_timestamp_seconds",
-            "kind" => self.kind.as_str(),
-            "spiffe_id" => self.spiffe_id.clone(),
-        )
-        .set(self.not_after as f64);
+    fn labels(&self) -> Labels {
+        (self.kind, self.spiffe_id.clone())
     }
+}
+
+type Labels = (Kind, String);
+
+/// Sets `isthmus_certificate_expiry_timestamp_seconds` for certificates that came, changed or went: the earliest end of those that
+/// share kind and ID, or NaN, which no alert compares true with, where none is left.
+pub(super) fn export<'a>(touched: impl IntoIterator<Item = &'a CertificateInfo>, all: &[CertificateInfo]) {
+    let touched: BTreeSet<Labels> = touched.into_iter().map(CertificateInfo::labels).collect();
+    for (kind, spiffe_id) in touched {
+        let same = all.iter().filter(|c| c.kind == kind && c.spiffe_id == spiffe_id);
+        let gauge = metrics::gauge!(
+            "isthmus_certificate_expiry_timestamp_seconds",
+            "kind" => kind.as_str(),
+            "spiffe_id" => spiffe_id.clone(),
+        );
+        gauge.set(same.map(|c| c.not_after).min().map_or(f64::NAN, seconds));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge is an f64, exact for the next 285 million years")]
+fn seconds(timestamp: i64) -> f64 {
+    timestamp as f64
 }
 
 /// SVIDs in the hands of workloads, by stream. A stream's go when its [`Holder`] is dropped.
@@ -119,13 +134,63 @@ pub(super) struct Holder {
 impl Holder {
     /// Replaces what the stream holds.
     pub(super) fn hold(&self, certificates: Vec<CertificateInfo>) {
-        certificates.iter().for_each(CertificateInfo::export);
-        self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner).held.insert(self.id, certificates);
+        let mut inner = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = inner.held.remove(&self.id).unwrap_or_default();
+        if !certificates.is_empty() {
+            inner.held.insert(self.id, certificates.clone());
+        }
+        let all: Vec<CertificateInfo> = inner.held.values().flatten().cloned().collect();
+        export(before.iter().chain(&certificates), &all);
     }
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner).held.remove(&self.id);
+        self.hold(Vec::new());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn svid(serial: &str, not_after: i64) -> CertificateInfo {
+        CertificateInfo {
+            kind: Kind::WorkloadSvid,
+            spiffe_id: "spiffe://td/w".into(),
+            subject: String::new(),
+            issuer: String::new(),
+            serial: serial.into(),
+            not_before: 0,
+            not_after,
+            sha256: String::new(),
+            path: None,
+            renew_at: None,
+        }
+    }
+
+    #[test]
+    fn the_gauge_follows_the_earliest_and_never_lingers() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let shown = || recorder.handle().render().lines().last().unwrap_or_default().to_owned();
+        metrics::with_local_recorder(&recorder, || {
+            let ledger = Ledger::default();
+            let (first, second) = (ledger.holder(), ledger.holder());
+            first.hold(vec![svid("1", 100)]);
+            second.hold(vec![svid("2", 200)]);
+            assert_eq!(ledger.list().len(), 2);
+            let line = r#"isthmus_certificate_expiry_timestamp_seconds{kind="workload-svid",spiffe_id="spiffe://td/w"}"#;
+            let is = |value: &str| {
+                assert!(recorder.handle().render().contains(&format!("{line} {value}\n")), "{}", shown())
+            };
+            is("100");
+            first.hold(vec![svid("3", 300)]);
+            is("200");
+            drop(second);
+            is("300");
+            drop(first);
+            is("NaN");
+            assert!(ledger.list().is_empty());
+        });
     }
 }

@@ -86,5 +86,6 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 pub(super) fn bundle(path: &Path) -> Result<Bundle, FileError> {
-    Bundle::parse(&read(path, false)?).map_err(|reason| FileError::Certificates { path: path.to_owned(), reason })
+    Bundle::parse(&read(path, false)?)
+        .map_err(|reason| FileError::Certificates { path: path.to_owned(), reason })
 }

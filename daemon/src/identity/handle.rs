@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
-    certificates::{CertificateInfo, Kind, Ledger},
+    certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
     issuing::{self, Issuer},
     material::{self, Material},
@@ -35,7 +35,9 @@ pub enum Error {
     #[error("[issuer] needs [identity]: its trust_bundle is what the site CA is checked against")]
     IssuerAlone,
     /// A Workload API without an issuer.
-    #[error("[workload_api] needs [identity] and [issuer] on this node: without a site CA it has nothing to hand out")]
+    #[error(
+        "[workload_api] needs [identity] and [issuer] on this node: without a site CA it has nothing to hand out"
+    )]
     WorkloadApiAlone,
 }
 
@@ -124,7 +126,9 @@ impl Handle {
         let issuer = match (issuer, &material) {
             (None, _) => None,
             (Some(_), None) => return Err(Error::IssuerAlone),
-            (Some(config), Some(own)) => Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?),
+            (Some(config), Some(own)) => {
+                Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
+            }
         };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
@@ -136,16 +140,17 @@ impl Handle {
 
     async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
         let inner = &self.0;
-        Server::start(path, inner.supply.subscribe(), inner.ledger.clone(), &inner.shutdown, &inner.tasks).await
+        Server::start(path, inner.supply.subscribe(), inner.ledger.clone(), &inner.shutdown, &inner.tasks)
+            .await
     }
 
     fn install(&self, loaded: Loaded) -> Vec<String> {
         let mut current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = differences(&current, &loaded);
         self.0.supply.send_replace(loaded.supply.clone());
-        *current = loaded;
-        drop(current);
-        self.certificates().iter().for_each(CertificateInfo::export);
+        let before = std::mem::replace(&mut *current, loaded).certificates();
+        let after = current.certificates();
+        certificates::export(before.iter().chain(&after), &after);
         changes
     }
 
@@ -176,7 +181,15 @@ impl Handle {
         let issued = certificates.iter().filter(|c| c.kind == Kind::WorkloadSvid).count();
         let first = certificates.iter().min_by_key(|c| c.not_after).unwrap_or(own);
         if first.not_after < now {
-            return (false, format!("the {} {} expired at {}", first.kind.as_str(), first.spiffe_id, utc(first.not_after)));
+            return (
+                false,
+                format!(
+                    "the {} {} expired at {}",
+                    first.kind.as_str(),
+                    first.spiffe_id,
+                    utc(first.not_after)
+                ),
+            );
         }
         (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
     }
@@ -215,7 +228,11 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
         changes.push(format!("identity: {} {spiffe_id}, valid until {}", kind.as_str(), utc(*not_after)));
     }
     for certificate in old_list.iter().filter(|c| !new_list.contains(c)) {
-        changes.push(format!("identity: {} with serial {} is no longer used", certificate.kind.as_str(), certificate.serial));
+        changes.push(format!(
+            "identity: {} with serial {} is no longer used",
+            certificate.kind.as_str(),
+            certificate.serial
+        ));
     }
     let entries = |loaded: &Loaded| loaded.supply.as_ref().map(|s| s.entries.clone()).unwrap_or_default();
     if entries(old) != entries(new) {

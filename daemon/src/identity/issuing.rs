@@ -29,10 +29,12 @@ pub enum Error {
         /// File of the key.
         key: PathBuf,
         /// What is wrong with them.
-        reason: authority::Error,
+        reason: Box<authority::Error>,
     },
     /// What it would issue is refused by our own verifier.
-    #[error("{certificate}: what this CA issues would be refused: {reason}; have it signed by the fabric's root with `isthmus-ca site sign`")]
+    #[error(
+        "{certificate}: what this CA issues would be refused: {reason}; have it signed by the fabric's root with `isthmus-ca site sign`"
+    )]
     Refused {
         /// File of the certificate.
         certificate: PathBuf,
@@ -63,7 +65,7 @@ pub enum Error {
         /// For whom.
         id: SpiffeId,
         /// Why.
-        reason: authority::Error,
+        reason: Box<authority::Error>,
     },
     /// No key, or no random bytes.
     #[error("the cryptographic library failed: {0}")]
@@ -90,17 +92,26 @@ pub(super) struct Svid {
 
 impl Issuer {
     /// Reads and checks the files of `[issuer]`; `site` is from `[node]`.
-    pub fn load(config: &IssuerConfig, bundle: &Bundle, site: Option<&str>, now: SystemTime) -> Result<Arc<Self>, Error> {
+    pub fn load(
+        config: &IssuerConfig,
+        bundle: &Bundle,
+        site: Option<&str>,
+        now: SystemTime,
+    ) -> Result<Arc<Self>, Error> {
         let certificate = files::certificates(&config.certificate)?.swap_remove(0);
         let key = files::key(&config.key)?;
         let authority = Authority::load(certificate, key).map_err(|reason| Error::Authority {
             certificate: config.certificate.clone(),
             key: config.key.clone(),
-            reason,
+            reason: Box::new(reason),
         })?;
         if let Some(site) = site.filter(|site| !authority.serves_site(site)) {
             let subject = authority.facts().subject.clone();
-            return Err(Error::OtherSite { certificate: config.certificate.clone(), site: site.into(), subject });
+            return Err(Error::OtherSite {
+                certificate: config.certificate.clone(),
+                site: site.into(),
+                subject,
+            });
         }
         let info = CertificateInfo::new(Kind::SiteCa, authority.facts(), Some(config.certificate.clone()));
         let issuer = Self { authority, info };
@@ -143,7 +154,7 @@ impl Issuer {
         let key = Key::generate(Curve::P256)?;
         let profile = Profile::Svid { id: id.clone(), dns_names: entry.dns_names.clone(), lifetime };
         let serial = Serial::from_random(rand::random());
-        let reject = |reason| Error::Issue { id: id.clone(), reason };
+        let reject = |reason| Error::Issue { id: id.clone(), reason: Box::new(reason) };
         let issued = self.authority.issue(&profile, &key.public(), serial, now.into()).map_err(reject)?;
         if let Some(cut) = issued.clamped {
             tracing::warn!(%id, shorter_by = %cut, "SVID cut short: the site CA expires first; renew the site CA");

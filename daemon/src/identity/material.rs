@@ -21,7 +21,9 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] FileError),
     /// The SVID is refused by our own verifier.
-    #[error("{svid}: {reason} (checked against {bundle}); sign a new certificate with `isthmus-ca node sign`")]
+    #[error(
+        "{svid}: {reason} (checked against {bundle}); sign a new certificate with `isthmus-ca node sign`"
+    )]
     Refused {
         /// File of the SVID.
         svid: PathBuf,
@@ -38,10 +40,12 @@ pub enum Error {
         /// File of the key.
         key: PathBuf,
         /// Which keys they are.
-        reason: authority::Error,
+        reason: Box<authority::Error>,
     },
     /// The SVID is somebody else's.
-    #[error("{svid}: the certificate belongs to {found}, but [node] says site {site:?}, name {name:?}; fix [node] or sign a certificate for it")]
+    #[error(
+        "{svid}: the certificate belongs to {found}, but [node] says site {site:?}, name {name:?}; fix [node] or sign a certificate for it"
+    )]
     NotThisNode {
         /// File of the SVID.
         svid: PathBuf,
@@ -89,7 +93,7 @@ impl Material {
         authority::check_key(&verified.leaf, &key).map_err(|reason| Error::KeyMismatch {
             svid: config.svid.clone(),
             key: config.key.clone(),
-            reason,
+            reason: Box::new(reason),
         })?;
         check_name(config, &verified.id, expected)?;
         let certificates = infos(config, &bundle, &chain);
@@ -108,7 +112,8 @@ fn check_chain(
     store: &TrustStore,
     now: SystemTime,
 ) -> Result<Verified, Error> {
-    let refused = |reason| Error::Refused { svid: config.svid.clone(), bundle: config.trust_bundle.clone(), reason };
+    let refused =
+        |reason| Error::Refused { svid: config.svid.clone(), bundle: config.trust_bundle.clone(), reason };
     verify::verify(chain, store, Purpose::Server, now.into()).map_err(refused)?;
     verify::verify(chain, store, Purpose::Client, now.into()).map_err(refused)
 }

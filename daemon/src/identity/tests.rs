@@ -20,7 +20,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Streaming, transport::Channel};
+use tonic::{
+    Code, Request, Streaming,
+    transport::{Channel, Endpoint},
+};
 
 use super::*;
 
@@ -72,7 +75,8 @@ impl Files {
 
     fn site(&self) -> Authority {
         let key = Key::from_pem(&fs::read(self.path("site-ca.key")).unwrap(), None).unwrap();
-        let certificate = bundle::certificates(&fs::read(self.path("site-ca.pem")).unwrap()).unwrap().remove(0);
+        let certificate =
+            bundle::certificates(&fs::read(self.path("site-ca.pem")).unwrap()).unwrap().remove(0);
         Authority::load(certificate, key).unwrap()
     }
 
@@ -91,7 +95,11 @@ impl Files {
     }
 
     fn config(&self) -> Config {
-        Config { trust_bundle: self.path("root.pem"), svid: self.path("node.pem"), key: self.path("node.key") }
+        Config {
+            trust_bundle: self.path("root.pem"),
+            svid: self.path("node.pem"),
+            key: self.path("node.key"),
+        }
     }
 
     fn issuer(&self) -> IssuerConfig {
@@ -116,7 +124,12 @@ fn own_uid() -> u32 {
 }
 
 fn entry(path: &str, uid: u32, ttl: Duration) -> Entry {
-    Entry { path: path.into(), selectors: vec![Selector::Uid(uid)], ttl, dns_names: vec!["api.example".into()] }
+    Entry {
+        path: path.into(),
+        selectors: vec![Selector::Uid(uid)],
+        ttl,
+        dns_names: vec!["api.example".into()],
+    }
 }
 
 fn hour(path: &str) -> Entry {
@@ -142,7 +155,7 @@ impl Node {
 
     async fn client(&self) -> SpiffeWorkloadApiClient<Channel> {
         let address = format!("unix:{}", self.files.path("workload.sock").display());
-        SpiffeWorkloadApiClient::connect(address).await.unwrap()
+        SpiffeWorkloadApiClient::new(Endpoint::try_from(address).unwrap().connect().await.unwrap())
     }
 
     async fn fetch(&self) -> Result<Streaming<X509svidResponse>, tonic::Status> {
@@ -179,7 +192,8 @@ fn check(files: &Files, response: &X509svidResponse) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn a_workload_gets_its_identities_at_once() {
-    let node = Node::new(vec![hour("/a"), entry("/b", own_uid() + 1, Duration::from_secs(60)), hour("/c")]).await;
+    let node =
+        Node::new(vec![hour("/a"), entry("/b", own_uid() + 1, Duration::from_secs(60)), hour("/c")]).await;
     let first = node.fetch().await.unwrap().message().await.unwrap().unwrap();
     let ids: Vec<String> = check(&node.files, &first).into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, ["spiffe://fabric.example/a", "spiffe://fabric.example/c"]);
@@ -199,7 +213,10 @@ async fn the_header_is_demanded_of_every_call() {
     let node = Node::new(vec![hour("/a")]).await;
     let mut client = node.client().await;
     let code = |status: tonic::Status| status.code();
-    assert_eq!(client.fetch_x509svid(X509svidRequest {}).await.map_err(code).unwrap_err(), Code::InvalidArgument);
+    assert_eq!(
+        client.fetch_x509svid(X509svidRequest {}).await.map_err(code).unwrap_err(),
+        Code::InvalidArgument
+    );
     let mut twice = with_header(X509svidRequest {});
     twice.metadata_mut().append("workload.spiffe.io", "true".parse().unwrap());
     assert_eq!(client.fetch_x509svid(twice).await.map_err(code).unwrap_err(), Code::InvalidArgument);
@@ -284,7 +301,8 @@ async fn random_bytes_at_the_socket_harm_nothing() {
     let path = node.files.path("workload.sock");
     for round in 0..64u32 {
         let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
-        let mut junk: Vec<u8> = if round % 2 == 0 { b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec() } else { vec![] };
+        let mut junk: Vec<u8> =
+            if round % 2 == 0 { b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec() } else { vec![] };
         junk.extend((0..256).map(|_| rand::random::<u8>()));
         // The server may hang up at any time.
         let _ = stream.write_all(&junk).await;
@@ -317,13 +335,13 @@ async fn a_bad_reload_changes_nothing() {
     let apply = |entries| {
         node.handle.apply(Some(files.config()), Some(files.issuer()), Some(files.workload_api(entries)))
     };
-    assert!(matches!(apply(vec![hour("/a"), hour("/..")]).await, Err(Error::Issuer(IssuerError::Entry { .. }))));
+    assert!(matches!(
+        apply(vec![hour("/a"), hour("/..")]).await,
+        Err(Error::Issuer(IssuerError::Entry { .. }))
+    ));
     files.write("node.pem", "nonsense", 0o644);
     assert!(matches!(apply(vec![]).await, Err(Error::Material(MaterialError::File(_)))));
-    assert!(matches!(
-        node.handle.apply(None, Some(files.issuer()), None).await,
-        Err(Error::IssuerAlone)
-    ));
+    assert!(matches!(node.handle.apply(None, Some(files.issuer()), None).await, Err(Error::IssuerAlone)));
     assert_eq!(node.handle.certificates(), before);
     assert!(node.fetch().await.unwrap().message().await.unwrap().is_some());
 }

@@ -9,8 +9,8 @@ use isthmus_pki::{
     verify::{self, Purpose, Verified},
 };
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    ServerConfig, SignatureScheme,
     client::{
         Resumption,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -43,10 +43,16 @@ impl Allow {
     }
 }
 
-/// A peer with a sound certificate that is not the one we wanted.
-#[derive(Debug, thiserror::Error)]
-#[error("the peer is {0}, which is not allowed here")]
-struct NotAllowed(SpiffeId);
+/// Why a peer is refused. rustls shows it by `Debug`, so that is a sentence too.
+#[derive(thiserror::Error)]
+#[error("{0}")]
+struct Reason(String);
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Configuration of a TLS client: own chain (leaf first) and key, whom to trust, whom to talk to. The server name is not looked at.
 pub fn client_config(
@@ -112,12 +118,16 @@ impl SpiffeVerifier {
         let now = i64::try_from(now.as_secs()).map_err(reject)?;
         let now = OffsetDateTime::from_unix_timestamp(now).map_err(reject)?;
         let Verified { id, .. } = verify::verify(&chain, &self.trust, purpose, now).map_err(reject)?;
-        if self.allow.admits(&id) { Ok(()) } else { Err(reject(NotAllowed(id))) }
+        if self.allow.admits(&id) {
+            Ok(())
+        } else {
+            Err(reject(format!("the peer is {id}, which is not allowed here")))
+        }
     }
 }
 
-fn reject(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(reason))))
+fn reject(reason: impl fmt::Display) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Reason(reason.to_string())))))
 }
 
 impl ServerCertVerifier for SpiffeVerifier {

@@ -9,10 +9,7 @@ mod proc;
 
 use std::{os::fd::OwnedFd, path::Path};
 
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    net::UnixStream,
-};
+use tokio::{io::unix::AsyncFd, net::UnixStream};
 
 use super::config::Selector;
 
@@ -23,7 +20,9 @@ pub enum Refusal {
     #[error("the kernel does not say who the caller is: {0}")]
     Credentials(std::io::Error),
     /// In a pid namespace that we can't see.
-    #[error("the caller's pid is not visible here: isthmusd and the workload must share a pid namespace, or isthmusd the host's (hostPID)")]
+    #[error(
+        "the caller's pid is not visible here: isthmusd and the workload must share a pid namespace, or isthmusd the host's (hostPID)"
+    )]
     NoPid,
     /// Ended, or its number has been given to another.
     #[error("the calling process is gone")]
@@ -66,7 +65,7 @@ impl Caller {
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
         let pid = pid.ok_or(Refusal::NoPid)?;
         let process = pidfd::of_peer(stream, pid).map_err(|_| Refusal::Gone)?;
-        let process = AsyncFd::with_interest(process, Interest::READABLE).map_err(Refusal::Proc)?;
+        let process = pidfd::watch(process).map_err(Refusal::Proc)?;
         let start_time = proc::start_time(Path::new("/proc"), pid).map_err(|_| Refusal::Gone)?;
         let caller = Self { pid, uid: credentials.uid(), gid: credentials.gid(), start_time, process };
         caller.check()?;
@@ -153,7 +152,7 @@ mod tests {
     async fn an_ended_process_is_refused() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let pid = child.id();
-        let process = AsyncFd::register_with_interest(pidfd::open(pid).unwrap(), Interest::READABLE).unwrap();
+        let process = pidfd::watch(pidfd::open(pid).unwrap()).unwrap();
         let (uid, gid) = proc::owner(Path::new("/proc"), pid).unwrap();
         let start_time = proc::start_time(Path::new("/proc"), pid).unwrap();
         let caller = Caller { pid, uid, gid, start_time, process };

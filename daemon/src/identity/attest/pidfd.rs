@@ -7,7 +7,10 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::net::UnixStream;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::UnixStream,
+};
 
 // <asm-generic/socket.h>, Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -22,7 +25,13 @@ fn from_socket(stream: &UnixStream) -> io::Result<OwnedFd> {
     let mut length = libc::socklen_t::try_from(size_of::<RawFd>()).map_err(io::Error::other)?;
     // SAFETY: the pointers are to live variables of the size that `length` states, for the time of the call.
     let result = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut length)
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut length,
+        )
     };
     if result != 0 || fd < 0 {
         return Err(io::Error::last_os_error());
@@ -41,6 +50,12 @@ pub(super) fn open(pid: u32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just made this descriptor for us, and nobody else holds it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Hands a pidfd to the runtime, so that the end of its process can be awaited. Needs a runtime around it.
+pub(super) fn watch(process: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd is open, is moved in here, and names the same file until it is dropped with the AsyncFd.
+    unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }.map_err(io::Error::from)
 }
 
 /// A pidfd is readable once its process has ended. An error counts as ended.

@@ -47,7 +47,8 @@ impl Incoming {
         let peer = Caller::attest(&stream);
         let uid = stream.peer_cred().map_or(u32::MAX, |credentials| credentials.uid());
         let Some(slot) = self.open.take(uid) else {
-            tracing::warn!(uid, "connection to the Workload API refused: too many are open");
+            // Whoever floods us does not get to flood the log: the metric counts.
+            tracing::debug!(uid, "connection to the Workload API refused: too many are open");
             metrics::counter!("isthmus_attestation_refused_total", "reason" => "connections").increment(1);
             return None;
         };
@@ -134,7 +135,11 @@ impl Connected for Connection {
 }
 
 impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

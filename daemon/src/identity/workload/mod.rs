@@ -23,6 +23,8 @@ use service::Service;
 
 /// Most calls that one connection may have open.
 const MAX_STREAMS: u32 = 100;
+/// Most bytes of a request; those of the X.509 profile are empty.
+const MAX_MESSAGE: usize = 64 << 10;
 /// Most bytes of metadata in a call.
 const MAX_HEADERS: u32 = 16 << 10;
 
@@ -61,7 +63,7 @@ impl Server {
         let server = GrpcServer::builder()
             .max_concurrent_streams(MAX_STREAMS)
             .http2_max_header_list_size(MAX_HEADERS)
-            .add_service(SpiffeWorkloadApiServer::new(service))
+            .add_service(SpiffeWorkloadApiServer::new(service).max_decoding_message_size(MAX_MESSAGE))
             .serve_with_incoming_shutdown(Incoming::new(listener), cancel.clone().cancelled_owned());
         let stop = cancel.clone();
         tasks.spawn(async move {

@@ -51,7 +51,10 @@ impl Service {
 /// Header first, then attestation.
 fn admit<Q>(request: &Request<Q>) -> Result<Peer, Status> {
     check_header(request.metadata())?;
-    let peer = request.extensions().get::<Peer>().ok_or_else(|| Status::internal("the connection was not attested"))?;
+    let peer = request
+        .extensions()
+        .get::<Peer>()
+        .ok_or_else(|| Status::internal("the connection was not attested"))?;
     match peer.as_ref() {
         Ok(_) => Ok(peer.clone()),
         Err(refusal) => Err(Status::permission_denied(format!("no identity issued: {refusal}"))),
@@ -62,7 +65,9 @@ fn check_header(metadata: &MetadataMap) -> Result<(), Status> {
     let mut values = metadata.get_all(HEADER).iter();
     match (values.next(), values.next()) {
         (Some(value), None) if value.as_bytes() == b"true" => Ok(()),
-        _ => Err(Status::invalid_argument(format!("security header missing from request: send {HEADER}: true, once"))),
+        _ => Err(Status::invalid_argument(format!(
+            "security header missing from request: send {HEADER}: true, once"
+        ))),
     }
 }
 
@@ -93,7 +98,10 @@ impl SpiffeWorkloadApi for Service {
         Ok(Response::new(Box::pin(feed.spawn(&self.tasks, Bundles::default()))))
     }
 
-    async fn fetch_jwtsvid(&self, request: Request<JwtsvidRequest>) -> Result<Response<JwtsvidResponse>, Status> {
+    async fn fetch_jwtsvid(
+        &self,
+        request: Request<JwtsvidRequest>,
+    ) -> Result<Response<JwtsvidResponse>, Status> {
         no_jwt(&request)
     }
 

@@ -39,7 +39,12 @@ pub(super) trait Source: Send + 'static {
     type Message: Send + 'static;
 
     /// The next message, or `None` if the caller already has this state.
-    fn next(&mut self, supply: &Supply, entries: Vec<Entry>, now: SystemTime) -> Result<Option<Self::Message>, Status>;
+    fn next(
+        &mut self,
+        supply: &Supply,
+        entries: Vec<Entry>,
+        now: SystemTime,
+    ) -> Result<Option<Self::Message>, Status>;
 
     /// When to look again though nothing was changed.
     fn due(&self) -> Option<OffsetDateTime>;
@@ -108,9 +113,14 @@ impl Feed {
         }
         let supply = self.supply.borrow_and_update();
         let supply = supply.as_ref().ok_or_else(stopping)?;
-        let entries: Vec<Entry> = supply.entries.iter().filter(|e| caller.matches(&e.selectors)).cloned().collect();
+        let entries: Vec<Entry> =
+            supply.entries.iter().filter(|e| caller.matches(&e.selectors)).cloned().collect();
         if entries.is_empty() {
-            tracing::info!(uid = caller.uid(), pid = caller.pid(), "no entry matches this caller of the Workload API");
+            tracing::info!(
+                uid = caller.uid(),
+                pid = caller.pid(),
+                "no entry matches this caller of the Workload API"
+            );
             metrics::counter!("isthmus_attestation_refused_total", "reason" => "no_entry").increment(1);
             return Err(denied());
         }
@@ -143,7 +153,12 @@ pub(super) struct Bundles {
 impl Source for Bundles {
     type Message = X509BundlesResponse;
 
-    fn next(&mut self, supply: &Supply, _: Vec<Entry>, _: SystemTime) -> Result<Option<Self::Message>, Status> {
+    fn next(
+        &mut self,
+        supply: &Supply,
+        _: Vec<Entry>,
+        _: SystemTime,
+    ) -> Result<Option<Self::Message>, Status> {
         if self.sent.as_ref() == Some(&supply.bundle) {
             return Ok(None);
         }
@@ -188,7 +203,11 @@ impl Svids {
     }
 
     /// A failure ends the stream only once the caller has nothing valid left.
-    fn failed(&mut self, error: &issuing::Error, now: OffsetDateTime) -> Result<Option<X509svidResponse>, Status> {
+    fn failed(
+        &mut self,
+        error: &issuing::Error,
+        now: OffsetDateTime,
+    ) -> Result<Option<X509svidResponse>, Status> {
         tracing::warn!(%error, "an SVID could not be issued");
         let Some(sent) = self.sent.as_ref().filter(|sent| now < sent.not_after) else {
             return Err(Status::unavailable("the site CA can't issue now; the daemon's log says why"));
@@ -211,7 +230,8 @@ impl Source for Svids {
         if self.is_current(supply, &entries, now) {
             return Ok(None);
         }
-        let issued: Result<Vec<Svid>, _> = entries.iter().map(|entry| supply.issuer.issue(entry, wall)).collect();
+        let issued: Result<Vec<Svid>, _> =
+            entries.iter().map(|entry| supply.issuer.issue(entry, wall)).collect();
         let svids = match issued {
             Ok(svids) => svids,
             Err(e) => return self.failed(&e, now),
