@@ -27,6 +27,8 @@ use waiting::Waiting;
 const HANDSHAKE: usize = 148;
 /// Type byte of a handshake initiation.
 const INITIATION: u8 = 1;
+/// REKEY_AFTER_TIME of the WireGuard paper, section 6.1.
+const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
 /// REJECT_AFTER_MESSAGES of the WireGuard paper, section 6.1: a counter at or above this is refused unseen.
 const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
 
@@ -71,6 +73,8 @@ pub struct Peer {
     /// The last datagram either way that counts as a sign of life.
     traffic: Option<Instant>,
     handshake: Option<Instant>,
+    /// The last handshake was ours, so renewing it is ours too.
+    initiator: bool,
     /// We answered an initiation, and no packet has confirmed that session yet.
     unconfirmed: bool,
 }
@@ -134,6 +138,7 @@ impl Peer {
             counters,
             traffic: None,
             handshake: None,
+            initiator: false,
             unconfirmed: false,
         }
     }
@@ -335,9 +340,11 @@ impl Peer {
     /// A handshake is complete for the initiator with the response, for the responder with the first packet of the new session.
     fn note(&mut self, heard: &Heard, now: Instant) {
         match heard {
-            Heard::Response => self.handshake = Some(now),
+            Heard::Response => (self.handshake, self.initiator) = (Some(now), true),
             Heard::Initiation => self.unconfirmed = true,
-            Heard::Data if std::mem::take(&mut self.unconfirmed) => self.handshake = Some(now),
+            Heard::Data if std::mem::take(&mut self.unconfirmed) => {
+                (self.handshake, self.initiator) = (Some(now), false);
+            }
             Heard::Data | Heard::Cookie => {}
         }
     }
@@ -362,15 +369,19 @@ impl Peer {
         }
     }
 
-    /// Unlike the engine's own, this keepalive is sent only after silence, at once after start, and also revives an expired peer.
+    /// Unlike the engine's own, this keepalive is sent only after silence, at once after start, renews the session as data does, and
+    /// also revives an expired peer.
     fn keep_alive(&mut self, now: Instant, out: &mut Outbox) {
         let (Some(interval), Some(endpoint)) = (self.keepalive, self.endpoint) else { return };
         if self.traffic.is_some_and(|at| now.saturating_duration_since(at) < interval) {
             return;
         }
-        if self.has_session() {
+        let fresh = self.handshake.is_some_and(|at| now.saturating_duration_since(at) < REKEY_AFTER_TIME);
+        let has_session = self.has_session();
+        if has_session {
             self.encapsulate(&[], endpoint, out);
-        } else {
+        }
+        if !has_session || (self.initiator && !fresh) {
             self.initiate(now, out);
         }
         self.traffic = Some(now);

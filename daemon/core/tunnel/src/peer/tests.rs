@@ -219,6 +219,19 @@ fn keepalive_starts_the_tunnel_and_then_only_breaks_silence() {
 }
 
 #[test]
+fn keepalives_renew_the_session_of_the_initiator_only() {
+    let (mut a, mut b) = connected();
+    for end in [&mut a, &mut b] {
+        end.peer.set_keepalive(Some(Duration::from_secs(25)));
+        end.now += Duration::from_secs(119);
+        assert_eq!(end.tick().iter().map(Vec::len).collect::<Vec<_>>(), [OVERHEAD]);
+        end.now += Duration::from_secs(25);
+    }
+    assert_eq!(a.tick().iter().map(Vec::len).collect::<Vec<_>>(), [OVERHEAD, HANDSHAKE]);
+    assert_eq!(b.tick().iter().map(Vec::len).collect::<Vec<_>>(), [OVERHEAD]);
+}
+
+#[test]
 fn without_an_endpoint_packets_are_counted_not_kept() {
     let mut b = End::new(2, 1, None);
     assert!(b.seal(&[inner(0, 0), inner(1, 0)]).is_empty());
