@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
@@ -74,7 +75,9 @@ fn build() -> Result<Bins> {
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .arg("build")
-        .args(["--quiet", "--message-format=json-render-diagnostics"]);
+        .arg("--message-format=json-render-diagnostics");
+    // A person sees the build's progress; a test's log does not need it.
+    command.args((!io::stderr().is_terminal()).then_some("--quiet"));
     command.args(["-p", "isthmusd", "-p", "isthmusctl", "-p", "isthmus-pki", "--bins"]);
     command.args(same_place(&exe)?).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("running {} build", cargo.display()))?;

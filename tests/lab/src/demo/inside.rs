@@ -12,11 +12,11 @@ use isthmus_lab::{bins::Bins, probe::UdpEcho};
 use super::{
     ceremony,
     fabric::Fabric,
-    failover, kept, leave,
+    failover, leave,
     lifeline::Lifeline,
     look, mtls,
     network::Network,
-    progress::{Outcome, Progress, note, say},
+    progress::{Outcome, Progress, note},
     traffic,
 };
 
@@ -26,7 +26,6 @@ pub(super) const DIRECTORY: &str = "/run/lab";
 
 /// What is up.
 struct Lab {
-    network: Network,
     fabric: Fabric,
     _echoes: Vec<UdpEcho>,
 }
@@ -40,7 +39,6 @@ pub(crate) fn run(keep: bool) -> Result<ExitCode> {
     let mut progress = Progress::new(if keep { STEPS - 1 } else { STEPS });
     let lab = steps(&mut progress, &directory, &bins)?;
     if keep {
-        say(&kept::guide(&lab.network, &bins));
         return lifeline.stay().map(|()| ExitCode::SUCCESS);
     }
     progress.step("leave", || leave::run(lab.fabric))?;
@@ -72,7 +70,7 @@ fn steps(progress: &mut Progress, directory: &Path, bins: &Bins) -> Result<Lab> 
         .step("mutual TLS", || held(&mut fabric, |fabric| mtls::run(&network, fabric, directory, bins)))?;
     progress.step("failover", || held(&mut fabric, |fabric| failover::run(&network, fabric)))?;
     progress.step("look", || held(&mut fabric, |fabric| look::run(fabric)))?;
-    Ok(Lab { network, fabric, _echoes: echoes.context("no echo servers")? })
+    Ok(Lab { fabric, _echoes: echoes.context("no echo servers")? })
 }
 
 /// A step holds only if every daemon lived through it; a daemon's death explains whatever else went wrong.

@@ -7,7 +7,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{ErrorKind, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode},
     time::Duration,
 };
@@ -29,8 +29,7 @@ use nix::{
 use super::{
     inside::DIRECTORY,
     look::SHOWN,
-    network::Network,
-    plan::{AWS, AZURE},
+    plan::{AWS, AZURE, SITES, Site, gateways},
     progress::note,
 };
 
@@ -54,8 +53,8 @@ pub(super) fn ensure_none() -> Result<()> {
     Ok(())
 }
 
-/// Remembers the sandbox that `pid` stands for.
-pub(super) fn record(pid: u32) -> Result<()> {
+/// Remembers the sandbox that `pid` stands for; returns how to look into it.
+pub(super) fn record(pid: u32, bins: &Bins) -> Result<String> {
     let init = only_child(pid)?;
     let inside = only_child_of_init(init)?;
     let process = |pid| Process::now(pid).with_context(|| format!("process {pid} of the lab has gone"));
@@ -65,7 +64,7 @@ pub(super) fn record(pid: u32) -> Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let mut file = file.with_context(|| format!("writing {}", path.display()))?;
     writeln!(file, "{} {} {} {}", sandbox.pid, sandbox.started, inside.pid, inside.started)?;
-    Ok(())
+    Ok(guide(inside, bins))
 }
 
 fn only_child(pid: u32) -> Result<u32> {
@@ -168,27 +167,21 @@ fn program() -> String {
 }
 
 /// Commands to look around, ready to paste.
-pub(super) fn guide(network: &Network, bins: &Bins) -> String {
-    let lab = program();
-    let ctl = bins.isthmusctl.display();
-    let socket = |name: &str| Path::new(DIRECTORY).join(name).join("isthmusd.sock");
+fn guide(inside: Process, bins: &Bins) -> String {
+    let (lab, ctl, shown) = (program(), bins.isthmusctl.display(), SHOWN.name);
+    // A path into the sandbox's own mounts.
+    let directory = format!("/proc/{}/root{DIRECTORY}", inside.pid);
     let mut text = String::from("\nThe lab is up. Look around:\n");
     for words in ["status", "peers", "routes", "bgp neighbors", "certs"] {
-        let _ = writeln!(
-            text,
-            "  {lab} exec {} -- {ctl} --socket {} {words}",
-            SHOWN.name,
-            socket(SHOWN.name).display()
-        );
+        let _ = writeln!(text, "  {ctl} --socket {directory}/{shown}/isthmusd.sock {words}");
     }
+    let _ = writeln!(text, "  tail -n 50 {directory}/{shown}/isthmusd.log");
     let _ = writeln!(text, "  {lab} exec {} -- ip route", AWS.host());
     let _ = writeln!(text, "  {lab} exec {} -- ping -c 3 {}", AWS.host(), AZURE.host_addresses()[0]);
-    let _ = writeln!(text, "  {lab} exec {} -- cat {DIRECTORY}/{0}/isthmusd.toml", SHOWN.name);
-    let _ = writeln!(text, "  {lab} exec {} -- tail -n 50 {DIRECTORY}/{0}/isthmusd.log", SHOWN.name);
-    let _ = writeln!(
-        text,
-        "Namespaces: {}\nEnd it: {lab} demo down",
-        network.names().collect::<Vec<_>>().join(" ")
-    );
+    let names: Vec<&str> = gateways().map(|(_, gateway)| gateway.name).collect();
+    let hosts: Vec<String> = SITES.iter().map(Site::host).collect();
+    let _ =
+        writeln!(text, "Gateways: {}. Hosts: {}. In the middle: internet.", names.join(" "), hosts.join(" "));
+    let _ = writeln!(text, "End it: {lab} demo down");
     text
 }

@@ -66,7 +66,7 @@ async fn run_sandbox(bins: &Bins, user: bool, keep: bool) -> Result<ExitCode> {
     let mut child = spawn(bins, theirs, user, keep)?;
     ours.set_nonblocking(true)?;
     let end = tokio::select! {
-        end = wait(&mut child, UnixStream::from_std(ours)?, keep) => end?,
+        end = wait(&mut child, UnixStream::from_std(ours)?, keep.then_some(bins)) => end?,
         name = interrupted()? => {
             child.kill().await?;
             bail!("ended by {name}; everything is removed");
@@ -95,11 +95,14 @@ fn spawn(bins: &Bins, lifeline: StdStream, user: bool, keep: bool) -> Result<Chi
 }
 
 /// Until the inner process ends, or says that all is up and may be left alone.
-async fn wait(child: &mut Child, mut lifeline: UnixStream, keep: bool) -> Result<End> {
-    if keep && lifeline.read_u8().await.is_ok() {
+async fn wait(child: &mut Child, mut lifeline: UnixStream, keep: Option<&Bins>) -> Result<End> {
+    if let Some(bins) = keep
+        && lifeline.read_u8().await.is_ok()
+    {
         let pid = child.id().context("the sandbox ended just now")?;
-        kept::record(pid)?;
+        let guide = kept::record(pid, bins)?;
         lifeline.write_u8(lifeline::STAY).await?;
+        progress::say(&guide);
         return Ok(End::Kept);
     }
     let status = child.wait().await?;

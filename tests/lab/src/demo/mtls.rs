@@ -47,7 +47,7 @@ pub(super) fn run(network: &Network, fabric: &mut Fabric, directory: &Path, bins
     let refused = dial(network.get(&AWS.host())?, fabric, address, &server, ("--files", &stranger))?;
     ensure!(!refused.status.success(), "a client from a foreign root was served: {}", said(&refused));
     let reason = service.next(fabric, REFUSED)?;
-    let (_, reason) = reason.split_once(": ").unwrap_or_default();
+    let reason = reason.trim_start_matches(REFUSED);
     Ok(format!(
         "{client} and {server} authenticated each other; same names under a foreign root: refused ({reason})"
     )

@@ -29,11 +29,6 @@ impl Network {
         self.netns.get(name).with_context(|| format!("the demo has no namespace {name}"))
     }
 
-    /// Their names.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.netns.keys().map(String::as_str)
-    }
-
     fn add(&mut self, name: &str) -> Result<Netns> {
         let netns = Netns::create(name)?;
         self.netns.insert(name.to_owned(), netns.clone());

@@ -16,6 +16,7 @@ use isthmus_proto::workload::{
     X509svid, X509svidRequest, spiffe_workload_api_client::SpiffeWorkloadApiClient,
 };
 use isthmusd::identity::tls::{Allow, client_config, peer_id, server_config};
+use rustls::CertificateError;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -84,10 +85,10 @@ pub(crate) fn serve(arguments: &Server) -> Result<ExitCode> {
         let listener = TcpListener::bind(arguments.listen).await?;
         print(&format!("{LISTENING}{}", arguments.listen))?;
         loop {
-            let (stream, from) = listener.accept().await?;
+            let (stream, _) = listener.accept().await?;
             match timeout(LIMIT, answer(&acceptor, stream)).await.context("too slow").flatten() {
                 Ok(client) => print(&format!("{ACCEPTED}{client}"))?,
-                Err(why) => print(&format!("{REFUSED}{from}: {why:#}"))?,
+                Err(why) => print(&format!("{REFUSED}{}", reason(&why)))?,
             }
         }
     })
@@ -102,6 +103,16 @@ async fn answer(acceptor: &TlsAcceptor, stream: TcpStream) -> Result<SpiffeId> {
     stream.write_all(format!("heard: {question}").as_bytes()).await?;
     stream.shutdown().await?;
     Ok(client)
+}
+
+/// The verifier's own words, where it was the verifier who refused.
+fn reason(error: &anyhow::Error) -> String {
+    let tls =
+        error.downcast_ref::<io::Error>().and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(reason))) => reason.0.to_string(),
+        _ => format!("{error:#}"),
+    }
 }
 
 /// Asks once and prints the answer.
