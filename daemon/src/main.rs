@@ -15,13 +15,16 @@ struct Arguments {
     /// Check the configuration and exit, touching nothing.
     #[arg(long)]
     check: bool,
-    /// Form of the log on stderr; what is logged is set by ISTHMUS_LOG (default "info").
+    /// Form of the log on stderr; what is logged is set by ISTHMUS_LOG, such as "debug,boringtun=off".
     #[arg(long, value_enum, default_value = "text")]
     log: LogFormat,
 }
 
 const EXIT_CODES: &str = "Signals: HUP reloads the configuration, TERM and INT stop.\n\
     Exit codes: 0 ok, 1 failed, 2 usage, 3 invalid configuration.";
+
+/// boringtun warns every 5 s of a peer that does not answer; our own state changes say it once, with the reason.
+const DEFAULT_FILTER: &str = "info,boringtun=off";
 
 /// Exit code for a configuration that was refused.
 const INVALID_CONFIG: u8 = 3;
@@ -59,10 +62,8 @@ fn refuse(error: config::Error) -> ExitCode {
 }
 
 fn start_logging(format: LogFormat) {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(tracing::Level::INFO.into())
-        .with_env_var("ISTHMUS_LOG")
-        .from_env_lossy();
+    let filter = std::env::var("ISTHMUS_LOG").unwrap_or_else(|_| DEFAULT_FILTER.into());
+    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
     let to_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = to_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);

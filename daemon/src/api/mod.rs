@@ -11,6 +11,7 @@ mod routes;
 mod status;
 
 use std::{
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -64,12 +65,23 @@ pub struct Parts {
     pub tunnel: Option<tunnel::Handle>,
     /// BGP sessions.
     pub bgp: Option<crate::bgp::Handle>,
+    /// Who we are to BGP neighbors.
+    pub speaker: Option<Speaker>,
     /// Kernel routes.
     pub fib: Option<fib::Handle>,
     /// Certificates.
     pub identity: Option<identity::Handle>,
     /// The configuration file's fate.
     pub config: watch::Receiver<ConfigState>,
+}
+
+/// Our side of every BGP session; only a restart changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speaker {
+    /// AS number.
+    pub asn: u32,
+    /// BGP identifier.
+    pub router_id: Ipv4Addr,
 }
 
 /// Which configuration is in force.

@@ -113,6 +113,7 @@ async fn build(config: Config, stages: &mut Stages) -> anyhow::Result<Built> {
         board,
         tunnel,
         bgp,
+        speaker: config.bgp.as_ref().map(|bgp| api::Speaker { asn: bgp.asn, router_id: bgp.router_id }),
         fib,
         identity,
         config: state.subscribe(),

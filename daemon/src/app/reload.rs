@@ -30,13 +30,25 @@ impl Node {
         if let Some(what) = needs_restart(&self.config, &new) {
             return Err(format!("{what} cannot change while running; restart the daemon to apply it"));
         }
-        let changes = self.apply(&new).await?;
-        self.config = new;
-        Ok(changes)
+        match self.apply(&new).await {
+            Ok(changes) => {
+                self.config = new;
+                Ok(changes)
+            }
+            Err(reason) => Err(self.go_back(reason).await),
+        }
     }
 
-    /// Identity first: it is the only one that can still refuse (its files may not fit together), and it applies nothing if it does.
-    async fn apply(&mut self, new: &Config) -> Result<Vec<String>, String> {
+    /// What was applied before a subsystem refused is taken back: a configuration holds whole or not at all.
+    async fn go_back(&self, reason: String) -> String {
+        match self.apply(&self.config).await {
+            Ok(_) => reason,
+            Err(back) => format!("{reason}; going back failed too, restart the daemon: {back}"),
+        }
+    }
+
+    /// Each subsystem validates its section and applies the difference, or refuses and changes nothing.
+    async fn apply(&self, new: &Config) -> Result<Vec<String>, String> {
         let mut changes = Vec::new();
         if let Some(handle) = &self.parts.identity {
             let (issuer, workload_api) = (new.issuer.clone(), new.workload_api.clone());
@@ -75,6 +87,7 @@ fn needs_restart(old: &Config, new: &Config) -> Option<&'static str> {
             (old.interface != new.interface, "[tunnel] interface"),
             (old.listen != new.listen, "[tunnel] listen"),
             (old.private_key_file != new.private_key_file, "[tunnel] private_key_file"),
+            (old.mtu != new.mtu, "[tunnel] mtu"),
         ]
     });
     let of_bgp = old.bgp.as_ref().zip(new.bgp.as_ref()).map(|(old, new)| {
@@ -104,7 +117,8 @@ mod tests {
         let table = [
             ("[tunnel]\n", "", Some("the presence of [tunnel]")),
             ("[tunnel]\n", "[tunnel]\nlisten = 1\n", Some("[tunnel] listen")),
-            ("[tunnel]\n", "[tunnel]\nmtu = 1300\n", None),
+            ("[tunnel]\n", "[tunnel]\nmtu = 1300\n", Some("[tunnel] mtu")),
+            ("[tunnel]\n", "[tunnel]\naddresses = [\"10.0.0.1/24\"]\n", None),
             (&format!("{bgp}asn = 1"), &format!("{bgp}asn = 2"), Some("[bgp] asn")),
             (&format!("{bgp}asn = 1"), &format!("{bgp}asn = 1\nannounce = [\"10.0.0.0/8\"]"), None),
             ("[api]\nsocket = \"a\"", "[api]\nsocket = \"b\"", Some("[api]")),
