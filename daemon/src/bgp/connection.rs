@@ -1,0 +1,156 @@
+//! A connection's two tasks: one reads, one writes, neither knows what the bytes mean.
+
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
+
+use bytes::BytesMut;
+use isthmus_bgp::{ConnectionId, rib::NextHops};
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{Notify, mpsc, oneshot},
+    time::timeout,
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::driver::Input;
+
+/// Most bytes handed over at once: small enough that timers are served in between.
+const CHUNK: usize = 32 * 1024;
+/// Buffers that wait for a slow peer's socket.
+const WAITING: usize = 2;
+/// How long a closing connection may take to carry its last words.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// The driver's end of a connection. Dropping it closes the connection.
+pub(super) struct Connection {
+    /// Whole messages for the peer; a free place means that the transport has room.
+    pub(super) writer: mpsc::Sender<Vec<u8>>,
+    /// Our end.
+    pub(super) local: IpAddr,
+    /// Own next hops there.
+    pub(super) own: NextHops,
+    last_words: oneshot::Sender<Vec<u8>>,
+    /// Tells the reader.
+    closing: DropGuard,
+}
+
+impl Connection {
+    /// Starts both tasks. `room` is told when the writer can take more.
+    pub(super) fn spawn(
+        id: ConnectionId,
+        stream: TcpStream,
+        ends: (IpAddr, NextHops),
+        inputs: mpsc::Sender<Input>,
+        room: Arc<Notify>,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let (read, write) = stream.into_split();
+        let (writer, buffers) = mpsc::channel(WAITING);
+        let (last_words, parting) = oneshot::channel();
+        let closing = CancellationToken::new();
+        tasks.spawn(read_all(id, read, inputs, closing.clone()));
+        tasks.spawn(write_all(write, buffers, parting, room));
+        Self { writer, local: ends.0, own: ends.1, last_words, closing: closing.drop_guard() }
+    }
+
+    /// Sends what was handed over before, then this, then closes; gives up on a peer that does not take it within a second.
+    pub(super) fn close(self, last_words: Vec<u8>) {
+        // A writer that is gone has nothing to say any more.
+        let _ = self.last_words.send(last_words);
+        drop(self.closing);
+    }
+}
+
+/// Small messages leave at once, and a peer that acknowledges nothing for a hold time is dead whatever TCP hopes.
+pub(super) fn set_options(stream: &TcpStream, hold_time: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    if !hold_time.is_zero() {
+        SockRef::from(stream).set_tcp_user_timeout(Some(hold_time))?;
+    }
+    Ok(())
+}
+
+async fn read_all(
+    id: ConnectionId,
+    mut half: OwnedReadHalf,
+    inputs: mpsc::Sender<Input>,
+    closing: CancellationToken,
+) {
+    let mut buffer = BytesMut::new();
+    loop {
+        buffer.reserve(CHUNK);
+        let Some(read) = closing.run_until_cancelled(half.read_buf(&mut buffer)).await else { break };
+        let input = match read {
+            Ok(0) => Input::Closed { id, why: "peer closed the connection".into() },
+            Ok(_) => Input::Bytes { id, bytes: buffer.split().freeze() },
+            Err(error) => Input::Closed { id, why: explain(&error) },
+        };
+        let ended = matches!(input, Input::Closed { .. });
+        if inputs.send(input).await.is_err() || ended {
+            return;
+        }
+    }
+    // Closing with unread bytes resets the connection, and the reset can overtake our NOTIFICATION.
+    let _ = timeout(PARTING, discard(half)).await;
+}
+
+async fn discard(mut half: OwnedReadHalf) {
+    let mut buffer = vec![0; 4096];
+    while half.read(&mut buffer).await.is_ok_and(|length| length > 0) {}
+}
+
+async fn write_all(
+    mut half: OwnedWriteHalf,
+    mut buffers: mpsc::Receiver<Vec<u8>>,
+    mut parting: oneshot::Receiver<Vec<u8>>,
+    room: Arc<Notify>,
+) {
+    loop {
+        let buffer = tokio::select! {
+            biased;
+            words = &mut parting => return part(half, buffers, words.unwrap_or_default()).await,
+            buffer = buffers.recv() => buffer,
+        };
+        room.notify_one();
+        let Some(buffer) = buffer else { return };
+        let write = half.write_all(&buffer);
+        tokio::pin!(write);
+        tokio::select! {
+            // The reader reports what is wrong with the connection.
+            written = &mut write => if written.is_err() { return },
+            words = &mut parting => {
+                if timeout(PARTING, write).await.is_ok_and(|written| written.is_ok()) {
+                    part(half, buffers, words.unwrap_or_default()).await;
+                }
+                return;
+            }
+        }
+    }
+}
+
+async fn part(mut half: OwnedWriteHalf, mut buffers: mpsc::Receiver<Vec<u8>>, words: Vec<u8>) {
+    let goodbye = async {
+        while let Ok(buffer) = buffers.try_recv() {
+            half.write_all(&buffer).await?;
+        }
+        half.write_all(&words).await?;
+        half.shutdown().await
+    };
+    // Nobody is left to tell if this fails.
+    let _ = timeout(PARTING, goodbye).await;
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset => "peer reset the connection".into(),
+        io::ErrorKind::TimedOut => "peer acknowledged nothing for the hold time".into(),
+        _ => format!("connection failed: {error}"),
+    }
+}

@@ -1,0 +1,329 @@
+//! Whole shells on loopback addresses, and peers that the test plays itself.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use isthmus_bgp::{
+    Families,
+    fsm::State,
+    wire::{AsPath, Attributes, Community, Open, encode_announcement, encode_keepalive},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    time::{Duration, timeout},
+};
+
+use super::*;
+use crate::routes::{Candidate, NextHop};
+
+/// Nothing here takes that long; it turns a hang into a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Nobody listens on it.
+const DEAD_PORT: u16 = 1;
+
+fn loopback(n: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, n).into()
+}
+
+fn neighbor(n: u8, port: u16) -> NeighborConfig {
+    NeighborConfig {
+        name: format!("n{n}"),
+        address: loopback(n),
+        port,
+        asn: 64_500 + u32::from(n),
+        import: Policy::All,
+        export: Policy::All,
+        hold_time: Duration::from_secs(3),
+        max_prefixes: None,
+    }
+}
+
+fn config(n: u8, announce: &[&str], neighbors: Vec<NeighborConfig>) -> Config {
+    Config {
+        asn: 64_500 + u32::from(n),
+        router_id: Ipv4Addr::new(10, 0, 0, n),
+        listen: vec![SocketAddr::new(loopback(n), 0)],
+        graceful_restart: Duration::from_secs(120),
+        announce: announce.iter().map(|prefix| prefix.parse().unwrap()).collect(),
+        neighbors,
+    }
+}
+
+struct Shell {
+    handle: Handle,
+    board: Board,
+    task: JoinHandle<()>,
+    shutdown: CancellationToken,
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+impl Shell {
+    async fn start(config: Config) -> Self {
+        let (board, readiness, shutdown) = (Board::new(), Readiness::new(), CancellationToken::new());
+        let (handle, task) = start(config, board.clone(), &readiness, shutdown.clone()).await.unwrap();
+        assert!(readiness.is_ready());
+        Self { handle, board, task, shutdown }
+    }
+
+    fn port(&self) -> u16 {
+        self.handle.listening()[0].port()
+    }
+
+    fn candidates(&self, prefix: &str) -> Vec<Candidate> {
+        let prefix: ipnet::IpNet = prefix.parse().unwrap();
+        let route = self.board.snapshot().into_iter().find(|route| route.prefix == prefix);
+        route.map(|route| route.paths.iter().map(|path| path.candidate.clone()).collect()).unwrap_or_default()
+    }
+
+    /// Waits until the board is as wanted.
+    async fn until(&self, wanted: impl Fn(&Self) -> bool) {
+        let mut watcher = self.board.subscribe();
+        let wait = async {
+            while !wanted(self) {
+                watcher.changed().await;
+                watcher.take();
+            }
+        };
+        if timeout(PATIENCE, wait).await.is_err() {
+            panic!("still waiting; neighbors: {:#?}", self.handle.neighbors().await);
+        }
+    }
+
+    async fn until_known(&self, prefix: &str) {
+        self.until(|shell| !shell.candidates(prefix).is_empty()).await;
+    }
+
+    async fn until_gone(&self, prefix: &str) {
+        self.until(|shell| shell.candidates(prefix).is_empty()).await;
+    }
+
+    async fn neighbor(&self) -> NeighborStatus {
+        self.handle.neighbors().await.remove(0)
+    }
+}
+
+/// Shell 1 dials shell 2 (dialing the other way would come from the wrong loopback address).
+async fn pair() -> (Shell, Shell) {
+    let two = Shell::start(config(2, &["10.2.0.0/16"], vec![neighbor(1, DEAD_PORT)])).await;
+    let one = Shell::start(config(1, &["10.1.0.0/16"], vec![neighbor(2, two.port())])).await;
+    one.until_known("10.2.0.0/16").await;
+    two.until_known("10.1.0.0/16").await;
+    (one, two)
+}
+
+#[tokio::test]
+async fn two_shells_exchange_prefixes() {
+    let (one, two) = pair().await;
+    let expected = Candidate {
+        next_hop: NextHop::Address(loopback(2)),
+        neighbor: Some("n2".into()),
+        selected: true,
+        reason: "best path".into(),
+        as_path: "64502".into(),
+    };
+    assert_eq!(one.candidates("10.2.0.0/16"), [expected]);
+    one.until(|shell| shell.board.settled()).await;
+    two.until(|shell| shell.board.settled()).await;
+    let status = one.neighbor().await;
+    assert!(status.is_established());
+    assert_eq!(status.state_reason, "hold time 3 s");
+    assert_eq!((status.hold_time, status.keepalive), (Duration::from_secs(3), Duration::from_secs(1)));
+    assert_eq!(status.remote_router_id, Some(Ipv4Addr::new(10, 0, 0, 2)));
+    assert_eq!(status.local_address, Some(loopback(1)));
+    assert_eq!(status.families, ["ipv4-unicast", "ipv6-unicast"]);
+    assert_eq!((status.prefixes_received, status.prefixes_accepted, status.prefixes_sent), (1, 1, 1));
+    assert_eq!(status.established_count, 1);
+    assert!(status.messages_received >= 4 && status.messages_sent >= 4);
+}
+
+#[tokio::test]
+async fn shutdown_tells_the_neighbor_and_ends() {
+    let (mut one, two) = pair().await;
+    one.shutdown.cancel();
+    timeout(Duration::from_secs(2), &mut one.task).await.expect("ends within two seconds").unwrap();
+    two.until_gone("10.1.0.0/16").await;
+    let error = two.neighbor().await.last_error.unwrap();
+    assert_eq!(error, "peer sent Cease/Administrative Shutdown: \"isthmusd is stopping\"");
+    assert!(one.handle.neighbors().await.is_empty());
+    assert!(matches!(one.handle.apply(config(1, &[], vec![])).await, Err(Error::Stopped)));
+}
+
+#[tokio::test]
+async fn reload_applies_the_difference_without_a_bounce() {
+    let (one, two) = pair().await;
+    let mut changed = config(1, &["10.1.0.0/16", "10.11.0.0/16"], vec![neighbor(2, two.port())]);
+    assert_eq!(one.handle.apply(changed.clone()).await.unwrap(), ["10.11.0.0/16 is announced"]);
+    two.until_known("10.11.0.0/16").await;
+    changed.neighbors[0].export = Policy::None;
+    let said = one.handle.apply(changed.clone()).await.unwrap();
+    assert_eq!(said, ["neighbor n2: export policy changed"]);
+    two.until_gone("10.11.0.0/16").await;
+    let status = one.neighbor().await;
+    assert_eq!((status.state, status.established_count, status.prefixes_sent), (State::Established, 1, 0));
+    let elsewhere = Config { listen: vec![], ..changed.clone() };
+    assert!(matches!(one.handle.apply(elsewhere).await, Err(Error::ListenChanged)));
+    changed.neighbors.clear();
+    assert_eq!(one.handle.apply(changed).await.unwrap(), ["neighbor n2 removed"]);
+    one.until_gone("10.2.0.0/16").await;
+    assert!(one.handle.neighbors().await.is_empty());
+    two.until_gone("10.1.0.0/16").await;
+}
+
+#[tokio::test]
+async fn port_in_use_names_the_address_and_the_remedy() {
+    let first = Shell::start(config(1, &[], vec![])).await;
+    let mut second = config(1, &[], vec![]);
+    second.listen = first.handle.listening();
+    let readiness = Readiness::new();
+    let failed = start(second, Board::new(), &readiness, CancellationToken::new()).await;
+    let text = failed.err().unwrap().to_string();
+    assert!(text.contains(&format!("127.0.0.1:{}", first.port())), "{text}");
+    assert!(text.contains("another program") && text.contains("change [bgp] listen"), "{text}");
+}
+
+#[tokio::test]
+async fn foreign_address_says_so() {
+    let mut elsewhere = config(1, &[], vec![]);
+    elsewhere.listen = vec!["203.0.113.77:0".parse().unwrap()];
+    let failed = start(elsewhere, Board::new(), &Readiness::new(), CancellationToken::new()).await;
+    assert!(failed.err().unwrap().to_string().contains("no interface of this host has the address"));
+}
+
+#[tokio::test]
+async fn without_neighbors_everything_is_settled_at_once() {
+    let shell = Shell::start(config(1, &["10.1.0.0/16"], vec![])).await;
+    shell.until(|shell| shell.board.settled()).await;
+}
+
+#[tokio::test]
+async fn an_absent_neighbor_is_waited_for_only_so_long() {
+    let impatient = Config {
+        graceful_restart: Duration::from_millis(300),
+        ..config(1, &[], vec![neighbor(9, DEAD_PORT)])
+    };
+    let shell = Shell::start(impatient).await;
+    assert!(!shell.board.settled());
+    shell.until(|shell| shell.board.settled()).await;
+    let error = shell.neighbor().await.last_error.unwrap();
+    assert_eq!(error, "peer refused the connection: nothing listens on 127.0.0.9:1");
+}
+
+/// Connects to a shell from one of our loopback addresses.
+async fn connect(shell: &Shell, from: u8) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(loopback(from), 0)).unwrap();
+    socket.connect(shell.handle.listening()[0]).await.unwrap()
+}
+
+/// Shell 1 whose neighbor 7 is played by the test, and the played session, Established as far as the far side's OPEN goes.
+async fn played(hold_time: u16) -> (Shell, TcpStream) {
+    let shell = Shell::start(config(1, &["10.1.0.0/16"], vec![neighbor(7, DEAD_PORT)])).await;
+    let mut stream = connect(&shell, 7).await;
+    let mut bytes = Vec::new();
+    Open::new(64_507, hold_time, Ipv4Addr::new(10, 0, 0, 7), Families::ALL).encode(&mut bytes).unwrap();
+    encode_keepalive(&mut bytes);
+    announce(&["10.7.0.0/16".parse().unwrap()], &mut bytes);
+    stream.write_all(&bytes).await.unwrap();
+    shell.until_known("10.7.0.0/16").await;
+    (shell, stream)
+}
+
+fn announce(prefixes: &[ipnet::IpNet], bytes: &mut Vec<u8>) {
+    let mut attributes = Attributes::originated(loopback(7));
+    attributes.as_path = AsPath::new(vec![64_507]);
+    let mut left = prefixes;
+    while !left.is_empty() {
+        let count = encode_announcement(&attributes, left, true, bytes).unwrap();
+        left = &left[count..];
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_withdraws() {
+    let (shell, stream) = played(0).await;
+    drop(stream);
+    shell.until_gone("10.7.0.0/16").await;
+    let status = shell.neighbor().await;
+    assert_eq!(status.state, State::Active);
+    assert!(status.state_reason.starts_with("peer "), "{}", status.state_reason);
+}
+
+#[tokio::test]
+async fn silence_withdraws_after_the_hold_time() {
+    let (shell, _silent) = played(3).await;
+    shell.until_gone("10.7.0.0/16").await;
+    let error = shell.neighbor().await.last_error.unwrap();
+    assert_eq!(error, "hold timer expired: nothing heard for 3 s");
+}
+
+#[tokio::test]
+async fn strangers_are_closed_unheard() {
+    let (shell, _peer) = played(0).await;
+    let mut stranger = connect(&shell, 66).await;
+    let mut heard = Vec::new();
+    timeout(PATIENCE, stranger.read_to_end(&mut heard)).await.unwrap().unwrap();
+    assert!(heard.is_empty());
+    assert!(shell.neighbor().await.is_established());
+}
+
+#[tokio::test]
+async fn random_bytes_harm_nothing() {
+    let shell = Shell::start(config(1, &[], vec![neighbor(7, DEAD_PORT)])).await;
+    for round in 0..20u8 {
+        let mut stream = connect(&shell, 7).await;
+        let mut noise = vec![0xff; if round % 2 == 0 { 16 } else { 0 }];
+        noise.extend((0..200).map(|_| rand::random::<u8>()));
+        // The shell may close before all of it is written.
+        let _ = stream.write_all(&noise).await;
+        let _ = stream.shutdown().await;
+        let mut heard = Vec::new();
+        let _ = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("the shell closes");
+    }
+    let status = shell.neighbor().await;
+    assert_ne!(status.state, State::Established);
+    assert!(status.last_error.is_some());
+    assert!(!shell.task.is_finished());
+}
+
+/// Each prefix with attributes of its own, about 900 bytes a prefix.
+fn flood(prefixes: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut attributes = Attributes::originated(loopback(7));
+    attributes.as_path = AsPath::new(vec![64_507]);
+    for n in 0..prefixes {
+        attributes.communities = (0..200).map(|low| Community(n << 8 | low)).collect();
+        let prefix = ipnet::IpNet::new(Ipv4Addr::from(0x1400_0000 + (n << 8)).into(), 24).unwrap();
+        encode_announcement(&attributes, &[prefix], true, &mut bytes).unwrap();
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_deaf_peer_holds_up_nobody() {
+    const FLOOD: u32 = 12_000;
+    let (shell, mut peer) = played(0).await;
+    let both = config(1, &["10.1.0.0/16"], vec![neighbor(7, DEAD_PORT), neighbor(8, DEAD_PORT)]);
+    assert_eq!(shell.handle.apply(both).await.unwrap(), ["neighbor n8 added"]);
+    // It says enough to be Established, and never reads a byte.
+    let mut deaf = connect(&shell, 8).await;
+    let mut bytes = Vec::new();
+    Open::new(64_508, 0, Ipv4Addr::new(10, 0, 0, 8), Families::ALL).encode(&mut bytes).unwrap();
+    encode_keepalive(&mut bytes);
+    let mut attributes = Attributes::originated(loopback(8));
+    attributes.as_path = AsPath::new(vec![64_508]);
+    encode_announcement(&attributes, &["10.8.0.0/16".parse().unwrap()], true, &mut bytes).unwrap();
+    deaf.write_all(&bytes).await.unwrap();
+    shell.until_known("10.8.0.0/16").await;
+    peer.write_all(&flood(FLOOD)).await.unwrap();
+    let everything = usize::try_from(FLOOD).unwrap() + 2;
+    shell.until(|shell| shell.board.snapshot().len() == everything).await;
+    let all = timeout(PATIENCE, shell.handle.neighbors()).await.unwrap();
+    assert!(all.iter().all(NeighborStatus::is_established));
+    assert_eq!(all[0].prefixes_received, u64::from(FLOOD) + 1);
+    assert!(all[1].prefixes_sent < u64::from(FLOOD), "more was encoded than its socket takes");
+}
