@@ -66,7 +66,8 @@ fn start_logging(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
     let to_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = to_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

@@ -10,8 +10,8 @@ use tonic::Status;
 
 use crate::{
     fib::KernelState,
-    tunnel::State,
     routes::{Hop, NextHop, Path, Route, Source},
+    tunnel::State,
 };
 
 use super::Parts;
@@ -34,7 +34,8 @@ pub(super) fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteRespon
         Status::invalid_argument(format!("\"{}\" is not an IPv4 or IPv6 address", address.escape_debug()))
     })?;
     let Some(route) = parts.board.lookup(address) else {
-        let steps = vec![format!("no prefix known to this node covers {address}; the kernel's own routes decide")];
+        let steps =
+            vec![format!("no prefix known to this node covers {address}; the kernel's own routes decide")];
         return Ok(ExplainRouteResponse { route: None, steps });
     };
     let view = View::new(parts);
@@ -52,7 +53,9 @@ fn parse_prefix(text: &str) -> Result<IpNet, Status> {
 fn steps(address: IpAddr, route: &Route, message: &RouteMessage) -> Vec<String> {
     let mut steps = vec![format!("{} is the longest prefix that covers {address}", route.prefix)];
     steps.push(match route.source {
-        Source::Static => "it is a tunnel peer's own prefix (allowed_ips), which BGP does not override".into(),
+        Source::Static => {
+            "it is a tunnel peer's own prefix (allowed_ips), which BGP does not override".into()
+        }
         Source::Bgp => format!("BGP knows {} for it", paths(route.paths.len())),
     });
     for candidate in &message.candidates {
@@ -140,7 +143,10 @@ impl View {
 
 fn kernel_route(state: Option<&KernelState>) -> KernelRoute {
     let Some(state) = state else {
-        return KernelRoute { state: KernelRouteState::NotWanted.into(), reason: "not reconciled yet".into() };
+        return KernelRoute {
+            state: KernelRouteState::NotWanted.into(),
+            reason: "not reconciled yet".into(),
+        };
     };
     let message = match state {
         KernelState::Installed => KernelRouteState::Installed,

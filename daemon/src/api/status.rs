@@ -116,12 +116,10 @@ mod tests {
 
     #[test]
     fn health_of_several() {
-        assert_eq!([health(0, 0), health(0, 3), health(1, 3), health(3, 3)], [
-            Health::Ok,
-            Health::Ok,
-            Health::Degraded,
-            Health::Failed
-        ]);
+        assert_eq!(
+            [health(0, 0), health(0, 3), health(1, 3), health(3, 3)],
+            [Health::Ok, Health::Ok, Health::Degraded, Health::Failed]
+        );
     }
 
     #[test]

@@ -39,7 +39,9 @@ impl Stages {
     pub(super) async fn failure(&mut self) -> anyhow::Error {
         match self.ended.join_next().await {
             Some(Ok((name, Ok(())))) => anyhow::anyhow!("{name} ended unexpectedly; the log above says why"),
-            Some(Ok((name, Err(error)))) => anyhow::anyhow!("{name} failed: {error}; please report this as a bug"),
+            Some(Ok((name, Err(error)))) => {
+                anyhow::anyhow!("{name} failed: {error}; please report this as a bug")
+            }
             Some(Err(error)) => anyhow::anyhow!("a watcher failed: {error}; please report this as a bug"),
             None => std::future::pending().await,
         }

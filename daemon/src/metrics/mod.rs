@@ -69,7 +69,9 @@ pub async fn start(
         .with_state(readiness);
     let task = tokio::spawn(async move {
         let upkeep = tokio::spawn(upkeep(shutdown.clone()));
-        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await {
+        if let Err(error) =
+            axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
+        {
             tracing::warn!(%error, "metrics server ended");
         }
         upkeep.abort();
@@ -123,7 +125,10 @@ mod tests {
         assert!(fetch(address, "/metrics").await.contains("isthmus_build_info{version="));
         assert!(fetch(address, "/healthz").await.starts_with("HTTP/1.0 200"));
         let answer = fetch(address, "/readyz").await;
-        assert!(answer.starts_with("HTTP/1.0 503") && answer.contains("fib: first reconciliation"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.0 503") && answer.contains("fib: first reconciliation"),
+            "{answer}"
+        );
         drop(pending);
         assert!(fetch(address, "/readyz").await.starts_with("HTTP/1.0 200"));
 
