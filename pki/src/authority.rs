@@ -142,7 +142,7 @@ impl Authority {
             Profile::Svid { id, .. } if *id.trust_domain() != self.trust_domain => {
                 Err(Error::Foreign { id: id.clone(), trust_domain: self.trust_domain.clone() })
             }
-            Profile::Svid { .. } if !last => Err(Error::Kind("root")),
+            Profile::Svid { .. } if self.facts.self_issued => Err(Error::Kind("root")),
             _ => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::{
     io,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
+use super::authority::Filter;
 use crate::identity::attest::{Caller, Refusal};
 
 /// Most connections at a time, over all users.
@@ -24,6 +25,8 @@ const MAX_CONNECTIONS: usize = 1024;
 /// Most connections at a time of one user, so that no user can shut the others out.
 const MAX_PER_USER: usize = 256;
 
+/// How many bytes are read at a time: requests are small.
+const READ: usize = 2048;
 /// How long to wait when accepting fails.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -56,7 +59,8 @@ impl Incoming {
             tracing::warn!(uid, %refusal, "a caller of the Workload API can't be attested");
             metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
         }
-        Some(Connection { stream, peer: Arc::new(peer), _slot: slot })
+        let (filter, ready) = (Filter::default(), Vec::new());
+        Some(Connection { stream, filter, ready, peer: Arc::new(peer), _slot: slot })
     }
 }
 
@@ -66,10 +70,10 @@ impl Stream for Incoming {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if let Some(pause) = &mut self.pause {
-                std::task::ready!(pause.as_mut().poll(cx));
+                ready!(pause.as_mut().poll(cx));
                 self.pause = None;
             }
-            match std::task::ready!(self.listener.poll_accept(cx)) {
+            match ready!(self.listener.poll_accept(cx)) {
                 Ok((stream, _)) => {
                     if let Some(connection) = self.admit(stream) {
                         return Poll::Ready(Some(Ok(connection)));
@@ -122,6 +126,9 @@ impl Drop for Slot {
 /// A connection with the verdict on its peer.
 pub(super) struct Connection {
     stream: UnixStream,
+    filter: Filter,
+    /// What came through the filter and was not read yet.
+    ready: Vec<u8>,
     peer: Peer,
     _slot: Slot,
 }
@@ -135,12 +142,22 @@ impl Connected for Connection {
 }
 
 impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while this.ready.is_empty() {
+            let mut space = [0; READ];
+            let mut chunk = ReadBuf::new(&mut space);
+            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut chunk))?;
+            if chunk.filled().is_empty() {
+                this.filter.finish(&mut this.ready);
+                break;
+            }
+            this.filter.feed(chunk.filled(), &mut this.ready);
+        }
+        let now = this.ready.len().min(buf.remaining());
+        buf.put_slice(&this.ready[..now]);
+        this.ready.drain(..now);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use isthmus_pki::Bundle;
+use isthmus_pki::{Bundle, facts::utc};
 use isthmus_proto::workload::{X509BundlesResponse, X509svid, X509svidResponse};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
@@ -239,7 +239,7 @@ impl Source for Svids {
         self.holder.hold(svids.iter().map(|svid| svid.info.clone()).collect());
         for svid in &svids {
             metrics::counter!("isthmus_svid_issued_total").increment(1);
-            tracing::info!(id = %svid.id, serial = svid.info.serial, not_after = %svid.not_after, "issued an X.509-SVID");
+            tracing::info!(id = %svid.id, serial = svid.info.serial, not_after = utc(svid.info.not_after), "issued an X.509-SVID");
         }
         self.retry_at = None;
         self.sent = Some(Sent {
