@@ -46,7 +46,11 @@ struct Demo {
 
 impl Demo {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = lab(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::spawn(lab(arguments))
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         follow(child.stdout.take().unwrap(), &said);
         follow(child.stderr.take().unwrap(), &said);
@@ -100,9 +104,16 @@ impl Drop for Demo {
     }
 }
 
+/// In the environment of everything that a demo of this test starts, so that other people's labs are not taken for ours.
+const TOKEN: &str = "ISTHMUS_LAB_TEST";
+
+fn token() -> String {
+    format!("{TOKEN}={}", std::process::id())
+}
+
 fn lab(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus-lab"));
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments).env(TOKEN, std::process::id().to_string()).stdin(Stdio::null());
     command
 }
 
@@ -117,12 +128,15 @@ fn follow(mut stream: impl Read + Send + 'static, said: &Arc<Mutex<String>>) {
 }
 
 fn nothing_runs() {
+    let token = token();
+    let ours =
+        |environment: &[u8]| environment.split(|byte| *byte == 0).any(|entry| entry == token.as_bytes());
     let running = || {
         let processes = fs::read_dir("/proc").unwrap().flatten();
-        let commands = processes.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
-        commands.filter(|command| String::from_utf8_lossy(command).contains("/run/lab/")).count()
+        let environments = processes.map(|entry| fs::read(entry.path().join("environ")).unwrap_or_default());
+        environments.filter(|environment| ours(environment)).count()
     };
-    wait::until_true("the end of every daemon", SOON, || running() == 0).unwrap();
+    wait::until_true("the end of everything that was started", SOON, || running() == 0).unwrap();
 }
 
 #[test]
@@ -173,6 +187,7 @@ fn an_interrupted_demo_leaves_nothing() {
     let Some(_alone) = alone() else { return };
     let mut demo = Demo::start(&["demo"]);
     demo.wait_for("4/8 traffic: ");
+    assert!(demo.daemon("azure-gw1").is_some());
     kill(Pid::from_raw(demo.child.id().cast_signed()), Signal::SIGTERM).unwrap();
     let (code, said) = demo.end(SOON);
     assert_eq!(code, Some(1), "{said}");
@@ -188,14 +203,19 @@ fn a_kept_lab_can_be_looked_into_and_removed() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
 
     assert!(text(&in_it(&["exec", "aws-host", "--", "true"]).stderr).contains("no lab is up"));
-    let kept = in_it(&["demo", "--keep"]);
-    let guide = text(&kept.stdout);
-    assert!(kept.status.success(), "{}", text(&kept.stderr));
+    let kept = Demo::spawn(with_runtime(runtime.path(), &["demo", "--keep"]));
+    let said = kept.said.clone();
+    let (code, _) = kept.end(LIMIT);
     let _down = Down(runtime.path());
+    // Whoever reads its output sees the end of it: what stays up holds no stream of its caller.
+    wait::until_true("the end of both streams", SOON, || Arc::strong_count(&said) == 1).unwrap();
+    let guide = said.lock().unwrap().clone();
+    assert_eq!(code, Some(0), "{guide}");
 
-    let command = guide.lines().find(|line| line.ends_with(" status")).unwrap();
-    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
-    let status = in_it(&words);
+    let command =
+        guide.lines().find(|line| line.contains(" --socket ") && line.ends_with(" status")).unwrap();
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let status = Command::new(words[0]).args(&words[1..]).output().unwrap();
     assert!(text(&status.stdout).contains("azure-gw1"), "{command}: {status:?}");
     assert_eq!(in_it(&["exec", "aws-host", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
     assert!(

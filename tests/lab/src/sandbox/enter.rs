@@ -116,7 +116,7 @@ fn fork_here(step: &'static str) -> Step<ForkResult> {
 
 /// A: waits for init and ends as it ended.
 fn stand_for(init: Pid) -> ! {
-    close_all_but_stdio();
+    close_all();
     loop {
         match waitpid(init, None) {
             Ok(WaitStatus::Exited(_, code)) => exit_now(code),
@@ -151,7 +151,7 @@ fn mounts() -> Step<()> {
 }
 
 fn reap_until(program: Pid) -> ! {
-    close_all_but_stdio();
+    close_all();
     loop {
         match waitpid(None, None) {
             Ok(WaitStatus::Exited(pid, code)) if pid == program => exit_now(code),
@@ -162,10 +162,11 @@ fn reap_until(program: Pid) -> ! {
     }
 }
 
-/// The caller's `spawn` waits until every copy of its error pipe is closed, so A and B must let go of theirs.
-fn close_all_but_stdio() {
-    // SAFETY: nothing in this process uses a descriptor above standard error any more.
-    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+/// A and B hold on to nothing: the caller's `spawn` waits until every copy of its error pipe is closed, and whoever reads the
+/// program's output waits until every copy of that is.
+fn close_all() {
+    // SAFETY: nothing in this process uses any descriptor any more; all it does is wait and exit.
+    unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32) };
 }
 
 fn exit_now(code: i32) -> ! {
