@@ -62,7 +62,8 @@ pub(super) struct Driver {
     shutdown: CancellationToken,
     started: Instant,
     settled: bool,
-    fault_log: HashMap<Arc<str>, (Instant, u64)>,
+    /// When a neighbor's fault was last logged, and how many were not since.
+    fault_log: HashMap<Arc<str>, (Option<Instant>, u64)>,
 }
 
 impl Driver {
@@ -290,9 +291,8 @@ impl Driver {
     /// A neighbor that sends nonsense without end must not fill the log.
     fn fault(&mut self, peer: Arc<str>, disposition: Disposition, what: &str) {
         let now = Instant::now();
-        let (last, suppressed) =
-            self.fault_log.entry(Arc::clone(&peer)).or_insert((now - FAULT_LOG_INTERVAL, 0));
-        if now.saturating_duration_since(*last) < FAULT_LOG_INTERVAL {
+        let (last, suppressed) = self.fault_log.entry(Arc::clone(&peer)).or_default();
+        if last.is_some_and(|last| now.saturating_duration_since(last) < FAULT_LOG_INTERVAL) {
             *suppressed += 1;
             return;
         }
@@ -301,7 +301,7 @@ impl Driver {
             Disposition::TreatAsWithdraw => "its prefixes were withdrawn",
         };
         tracing::warn!(neighbor = %peer, fault = what, action, not_shown = *suppressed, "faulty UPDATE");
-        (*last, *suppressed) = (now, 0);
+        (*last, *suppressed) = (Some(now), 0);
     }
 
     /// Gives each connection that has room what waits for it.
