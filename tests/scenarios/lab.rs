@@ -168,8 +168,9 @@ fn leaves_a_mess() {
         netns.bridge("mess0", &[]).unwrap();
         // Started twice removed and told to ignore polite signals: only the kernel will end it.
         let script = format!(
-            "trap '' TERM HUP INT; echo $$ > {0}.new; mv {0}.new {0}; exec sleep {MARK}",
-            file.display()
+            "trap '' TERM HUP INT; echo $$ > {0}.new; mv {0}.new {0}; exec sleep {1}",
+            file.display(),
+            mark()
         );
         netns.command("setsid").unwrap().args(["-f", "sh", "-c", &script]).status().unwrap();
         wait::until("the orphan", LIMIT, || Ok(fs::metadata(&file)?)).unwrap();
@@ -184,21 +185,24 @@ fn nothing() -> anyhow::Result<()> {
     anyhow::bail!("nothing happens")
 }
 
-/// A number of seconds that no other process sleeps.
-const MARK: &str = "86371.25";
+/// A number of seconds that no other process sleeps, not even one of another run of this test.
+fn mark() -> String {
+    env::var("ISTHMUS_LAB_MARK").unwrap_or_else(|_| format!("86371.{}", std::process::id()))
+}
 
 fn orphans() -> usize {
-    let commands = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
-    commands.filter(|command| String::from_utf8_lossy(command).contains(MARK)).count()
+    let (mark, processes) = (mark(), fs::read_dir("/proc").unwrap().flatten());
+    let commands = processes.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
+    commands.filter(|command| command.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())).count()
 }
 
 fn mess(dir: &tempfile::TempDir, name: &str) -> (Command, PathBuf) {
     let file = dir.path().join(name);
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "leaves_a_mess", "--nocapture", "--ignored"]).env("ISTHMUS_LAB_MESS", &file);
+    command
+        .args(["--exact", "leaves_a_mess", "--nocapture", "--ignored"])
+        .env("ISTHMUS_LAB_MESS", &file)
+        .env("ISTHMUS_LAB_MARK", mark());
     (command, file)
 }
 

@@ -10,6 +10,8 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::channel,
+    thread,
     time::Duration,
 };
 
@@ -226,11 +228,16 @@ impl Node {
     /// `isthmusctl --socket ... ARGUMENTS`, run to its end.
     ///
     /// # Errors
-    /// When the program can't be run; its own failure is in the output.
+    /// When the program can't be run or does not end within 15 s; its own failure is in the output.
     pub fn ctl(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.bins.isthmusctl);
         command.arg("--socket").arg(self.socket()).args(arguments).stdin(Stdio::null());
-        command.output().with_context(|| format!("running {}", self.bins.isthmusctl.display()))
+        let (sender, output) = channel();
+        thread::spawn(move || sender.send(command.output()));
+        let output = output.recv_timeout(PATIENCE);
+        let output =
+            output.with_context(|| format!("isthmusctl {} on {} hangs", arguments.join(" "), self.name))?;
+        output.with_context(|| format!("running {}", self.bins.isthmusctl.display()))
     }
 
     /// [`Node::ctl`], which must succeed: what it printed.
