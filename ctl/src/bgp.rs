@@ -28,8 +28,8 @@ impl Question for Query {
     fn document(&self, answer: Self::Answer) -> Result<NeighborsDocument, Failure> {
         let mut document = NeighborsDocument {
             schema: "isthmus.v1/bgp-neighbors",
-            local_asn: answer.local_asn,
-            router_id: answer.router_id,
+            local_asn: (answer.local_asn != 0).then_some(answer.local_asn),
+            router_id: text::known(answer.router_id),
             neighbors: answer.neighbors.into_iter().map(Neighbor::from).collect(),
             in_detail: self.name.is_some(),
         };
@@ -44,8 +44,9 @@ impl Question for Query {
 #[derive(Debug, Serialize)]
 pub(crate) struct NeighborsDocument {
     schema: &'static str,
-    local_asn: u32,
-    router_id: String,
+    /// Nothing where no BGP speaker is configured.
+    local_asn: Option<u32>,
+    router_id: Option<String>,
     neighbors: Vec<Neighbor>,
     #[serde(skip)]
     in_detail: bool,
@@ -75,18 +76,17 @@ struct Neighbor {
 
 impl From<wire::BgpNeighbor> for Neighbor {
     fn from(neighbor: wire::BgpNeighbor) -> Self {
-        let known = |text: String| (!text.is_empty()).then_some(text);
         Self {
             name: neighbor.name,
             address: neighbor.address,
-            local_address: known(neighbor.local_address),
+            local_address: text::known(neighbor.local_address),
             remote_asn: neighbor.remote_asn,
-            remote_router_id: known(neighbor.remote_router_id),
+            remote_router_id: text::known(neighbor.remote_router_id),
             state: neighbor.state,
             state_reason: neighbor.state_reason,
             state_since: Moment::from_unix(neighbor.state_since),
             established_count: neighbor.established_count,
-            last_error: known(neighbor.last_error),
+            last_error: text::known(neighbor.last_error),
             families: neighbor.families,
             hold_time_ms: neighbor.hold_time_ms,
             keepalive_ms: neighbor.keepalive_ms,
@@ -113,7 +113,8 @@ impl NeighborsDocument {
 
 impl Document for NeighborsDocument {
     fn lay_out(&self, now: Moment, page: &mut Page) {
-        page.line(format!("local AS {}, router ID {}", self.local_asn, text::or_dash(&self.router_id)));
+        let Some(asn) = self.local_asn else { return page.line("no BGP speaker is configured") };
+        page.line(format!("local AS {asn}, router ID {}", self.router_id.as_deref().unwrap_or("-")));
         page.line("");
         if self.in_detail {
             for neighbor in &self.neighbors {

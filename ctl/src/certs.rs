@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::moment::{Moment, distance};
 use crate::output::Document;
 use crate::page::{Cell, Page, Tone};
+use crate::text;
 use crate::watch::{Client, Question};
 
 /// Asks for the certificates.
@@ -51,17 +52,16 @@ struct Certificate {
 
 impl From<wire::Certificate> for Certificate {
     fn from(certificate: wire::Certificate) -> Self {
-        let known = |text: String| (!text.is_empty()).then_some(text);
         Self {
             kind: certificate.kind,
-            spiffe_id: known(certificate.spiffe_id),
+            spiffe_id: text::known(certificate.spiffe_id),
             subject: certificate.subject,
             issuer: certificate.issuer,
             serial: certificate.serial,
             not_before: Moment::from_unix(certificate.not_before),
             not_after: Moment::from_unix(certificate.not_after),
             sha256: certificate.sha256,
-            path: known(certificate.path),
+            path: text::known(certificate.path),
             renew_at: certificate.renew_at.and_then(Moment::from_unix),
         }
     }

@@ -96,7 +96,7 @@ impl From<wire::Peer> for Peer {
             name: peer.name,
             state_reason: peer.state_reason,
             public_key: peer.public_key,
-            endpoint: (!peer.endpoint.is_empty()).then_some(peer.endpoint),
+            endpoint: text::known(peer.endpoint),
             allowed_ips: peer.allowed_ips,
             last_handshake_at: peer.last_handshake_at.and_then(Moment::from_unix),
             persistent_keepalive_ms: peer.persistent_keepalive_ms,

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::moment::Moment;
 use crate::output::Document;
 use crate::page::{Cell, Page, Tone};
+use crate::text;
 use crate::watch::{Client, Question};
 
 /// Asks for all routes, or for a prefix and what it covers.
@@ -124,12 +125,11 @@ impl From<wire::Route> for Route {
 
 impl From<wire::Candidate> for Candidate {
     fn from(candidate: wire::Candidate) -> Self {
-        let known = |text: String| (!text.is_empty()).then_some(text);
         Self {
-            next_hop: known(candidate.next_hop),
-            peer: known(candidate.peer),
-            neighbor: known(candidate.neighbor),
-            as_path: known(candidate.as_path),
+            next_hop: text::known(candidate.next_hop),
+            peer: text::known(candidate.peer),
+            neighbor: text::known(candidate.neighbor),
+            as_path: text::known(candidate.as_path),
             selected: candidate.selected,
             usable: candidate.usable,
             reason: candidate.reason,

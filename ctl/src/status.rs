@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::moment::{Moment, age};
 use crate::output::Document;
 use crate::page::{Cell, Page, Tone};
+use crate::text;
 use crate::watch::{Client, Question};
 
 /// Asks for the status; with `exit_code`, anything degraded is a failure.
@@ -41,8 +42,8 @@ impl Question for Query {
 pub(crate) struct StatusDocument {
     schema: &'static str,
     node: String,
-    site: String,
-    spiffe_id: String,
+    site: Option<String>,
+    spiffe_id: Option<String>,
     version: String,
     pid: u32,
     started_at: Option<Moment>,
@@ -86,8 +87,8 @@ impl From<wire::GetStatusResponse> for StatusDocument {
         let mut document = Self {
             schema: "isthmus.v1/status",
             node: answer.node,
-            site: answer.site,
-            spiffe_id: answer.spiffe_id,
+            site: text::known(answer.site),
+            spiffe_id: text::known(answer.spiffe_id),
             version: answer.version,
             pid: answer.pid,
             started_at: Moment::from_unix(answer.started_at),
@@ -156,8 +157,9 @@ impl Document for StatusDocument {
     fn lay_out(&self, now: Moment, page: &mut Page) {
         let ready = if self.ready { Tone::Good } else { Tone::Warning };
         page.facts([
-            ("Node", format!("{}, site {}", self.node, self.site).into()),
-            ("SPIFFE ID", self.spiffe_id.as_str().into()),
+            ("Node", self.node.as_str().into()),
+            ("Site", self.site.as_deref().unwrap_or("").into()),
+            ("SPIFFE ID", self.spiffe_id.as_deref().unwrap_or("").into()),
             ("Version", self.version.as_str().into()),
             ("Running for", format!("{} (pid {})", age(self.started_at, now), self.pid).into()),
             ("Ready", Cell::new(self.readiness(), ready)),

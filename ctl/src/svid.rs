@@ -20,6 +20,7 @@ use crate::moment::{Moment, distance};
 use crate::output::{Document, Output};
 use crate::page::{Cell, Page};
 use crate::svid_files;
+use crate::text;
 use crate::watch;
 
 const DEFAULT_ENDPOINT: &str = "unix:///run/isthmus/workload.sock";
@@ -155,7 +156,7 @@ impl From<&Identity> for Svid {
         let leaf = &identity.leaf;
         Self {
             spiffe_id: identity.spiffe_id.clone(),
-            hint: (!identity.hint.is_empty()).then(|| identity.hint.clone()),
+            hint: text::known(identity.hint.clone()),
             not_before: Moment::from_unix(leaf.not_before),
             not_after: Moment::from_unix(leaf.not_after),
             serial: leaf.serial.clone(),

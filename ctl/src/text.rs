@@ -30,6 +30,11 @@ pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
+/// The text, unless it is empty, which stands for "not known" on the wire.
+pub(crate) fn known(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
 /// The first two items and how many more there are.
 pub(crate) fn some_of(items: &[String]) -> String {
     match items {

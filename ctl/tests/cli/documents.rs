@@ -116,7 +116,9 @@ fn what_is_not_known_is_null_and_an_empty_list_is_a_list() {
     let server = Server::start(answers::empty());
     assert_eq!(json(&server, "peers")["peers"], Value::Array(Vec::new()));
     assert_eq!(json(&server, "routes why 10.0.0.1")["route"], Value::Null);
+    assert_eq!(json(&server, "bgp neighbors")["local_asn"], Value::Null);
     assert_eq!(json(&server, "status")["config"], Value::Null);
+    assert_eq!(json(&server, "status")["site"], Value::Null);
     assert_eq!(json(&server, "status")["started_at"], Value::Null);
 }
 

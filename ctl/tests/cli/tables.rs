@@ -110,7 +110,8 @@ fn status_is_one_view() {
     let server = Server::start(answers::healthy());
     let table = run(&server.socket(), "status").data();
     for line in [
-        "Node           gw1, site aws-use1",
+        "Node           gw1",
+        "Site           aws-use1",
         "SPIFFE ID      spiffe://fabric.example/site/aws-use1/node/gw1",
         "Ready          yes",
         "SUBSYSTEM  HEALTH  SUMMARY",
@@ -129,7 +130,7 @@ fn an_empty_daemon_says_that_there_is_nothing() {
         ("peers", "no tunnel peers\n"),
         ("routes", "no routes\n"),
         ("routes why 10.0.0.1", "no route to 10.0.0.1\n"),
-        ("bgp neighbors", "local AS 0, router ID -\n\nno BGP neighbors\n"),
+        ("bgp neighbors", "no BGP speaker is configured\n"),
         ("certs", "no certificates\n"),
     ];
     for (arguments, expected) in cases {
