@@ -41,7 +41,7 @@ impl Key {
 /// A tunnel endpoint without any routing of its own; it ends with the value.
 pub(crate) enum FarEnd {
     WireguardGo(Child),
-    Isthmus(Node),
+    Isthmus { _node: Node },
 }
 
 /// What it needs to know.
@@ -127,7 +127,7 @@ fn isthmus(setup: &Setup<'_>, dir: &Path, bins: &Bins) -> FarEnd {
     node.start(&config).unwrap();
     node.wait_ready(LIMIT).unwrap();
     wait_for_interface(setup.netns);
-    FarEnd::Isthmus(node)
+    FarEnd::Isthmus { _node: node }
 }
 
 fn wait_for_interface(netns: &Netns) {

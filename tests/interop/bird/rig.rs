@@ -10,7 +10,6 @@ use isthmus_lab::{
     node::Node,
     probe::{TcpSink, UdpEcho, reach, send},
     route::KernelRoute,
-    wait,
 };
 use isthmus_proto::control::BgpNeighbor;
 use serde_json::Value;
