@@ -74,22 +74,31 @@ pub struct RouteEvents {
 }
 
 impl Netns {
-    /// Routes of both families with this protocol number, in order.
+    /// Routes of both families, in order; link-local ones come and go on their own time and are left out.
     ///
     /// # Errors
     /// When netlink fails.
-    pub fn routes_of(&self, protocol: u8) -> Result<Vec<KernelRoute>> {
+    pub fn routes(&self) -> Result<Vec<KernelRoute>> {
         let routes = self.netlink(async |handle| {
             let mut routes = Vec::new();
             for message in dump(&handle).await? {
-                if u8::from(message.header.protocol) == protocol {
-                    routes.extend(describe(&handle, &message).await?);
-                }
+                routes.extend(describe(&handle, &message).await?);
             }
             Ok(routes)
         });
         let mut routes = routes.with_context(|| format!("routes in {}", self.name()))?;
+        routes.retain(|route| !is_link_local(&route.prefix));
         routes.sort();
+        Ok(routes)
+    }
+
+    /// Those of [`Netns::routes`] with this protocol number.
+    ///
+    /// # Errors
+    /// When netlink fails.
+    pub fn routes_of(&self, protocol: u8) -> Result<Vec<KernelRoute>> {
+        let mut routes = self.routes()?;
+        routes.retain(|route| route.protocol == protocol);
         Ok(routes)
     }
 
@@ -228,6 +237,10 @@ fn prefix_of(message: &RouteMessage) -> Option<IpNet> {
         _ => None,
     };
     IpNet::new(destination.unwrap_or_else(any)?, length).ok()
+}
+
+fn is_link_local(prefix: &IpNet) -> bool {
+    matches!(prefix, IpNet::V6(prefix) if prefix.addr().is_unicast_link_local())
 }
 
 /// `None` for addresses of other families.
