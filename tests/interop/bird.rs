@@ -201,6 +201,23 @@ fn a_killed_bird_is_noticed_at_once() {
     });
 }
 
+/// Our interface dies with us, so BIRD hears nothing of it until its hold time is over or the next daemon resets the connection.
+#[test]
+fn we_come_back_after_a_kill() {
+    run("we_come_back_after_a_kill", Session::over(Transport::V4), |mut rig| {
+        rig.wait_established();
+        rig.wait_kernel(&ALL);
+        rig.ours.kill().unwrap();
+        assert_eq!(rig.ours.netns().routes_of(73).unwrap(), []);
+        rig.bird.ask("disable changing6").unwrap();
+        rig.ours.restart().unwrap();
+        rig.wait_established();
+        rig.wait_kernel(&[STEADY[0], CHANGING[0], STEADY[1]]);
+        check_announced(&mut rig);
+        rig.check_traffic();
+    });
+}
+
 #[test]
 fn a_shutdown_message_is_shown() {
     run("a_shutdown_message_is_shown", Session::over(Transport::V6), |mut rig| {
