@@ -9,5 +9,6 @@ pub mod link;
 pub mod netns;
 pub mod node;
 pub mod probe;
+pub mod route;
 pub mod sandbox;
 pub mod wait;

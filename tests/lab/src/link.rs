@@ -11,11 +11,11 @@ use ipnet::IpNet;
 use netlink_packet_route::{
     address::{AddressAttribute, AddressFlags, AddressHeaderFlags},
     link::{InfoData, InfoVeth, LinkAttribute, LinkMessage},
-    route::{RouteAddress, RouteAttribute, RouteMessage},
+    route::{RouteAttribute, RouteMessage},
 };
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-use crate::netns::Netns;
+use crate::{netns::Netns, route::ip};
 
 /// What the kernel would do with a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,15 +253,11 @@ async fn answer(handle: &Handle, route: &RouteMessage) -> Result<RouteAnswer> {
         }
     }
     let index = index.context("the kernel names no interface")?;
-    let link = handle.link().get().match_index(index).execute().try_next().await?;
-    let interface = link.as_ref().and_then(name_of).context("the interface has gone")?;
-    Ok(RouteAnswer { gateway, interface, source })
+    Ok(RouteAnswer { gateway, interface: link_name(handle, index).await?, source })
 }
 
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(address) => Some((*address).into()),
-        RouteAddress::Inet6(address) => Some((*address).into()),
-        _ => None,
-    }
+/// The name of the interface with this number.
+pub(crate) async fn link_name(handle: &Handle, index: u32) -> Result<String> {
+    let link = handle.link().get().match_index(index).execute().try_next().await?;
+    link.as_ref().and_then(name_of).context("the interface has gone")
 }
