@@ -112,11 +112,20 @@ impl Node {
     /// # Errors
     /// When it runs already, or the program can't be started.
     pub fn restart(&mut self) -> Result<()> {
+        self.restart_with(|_| ())
+    }
+
+    /// [`Node::restart`] after `prepare` has changed the command: environment, streams, privileges.
+    ///
+    /// # Errors
+    /// As [`Node::restart`].
+    pub fn restart_with(&mut self, prepare: impl FnOnce(&mut Command)) -> Result<()> {
         ensure!(self.child.is_none(), "{} runs already", self.name);
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(self.log())?;
         let mut command = self.netns.command(&self.bins.isthmusd)?;
         command.arg("--config").arg(self.config()).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        prepare(&mut command);
         let child = command.spawn().with_context(|| format!("starting {}", self.bins.isthmusd.display()))?;
         self.child = Some(child);
         Ok(())
@@ -249,6 +258,11 @@ impl Node {
     /// `error` with the end of this daemon's log.
     pub fn blame(&self, error: anyhow::Error) -> anyhow::Error {
         anyhow!("{error:#}\n--- the end of {}:\n{}", self.log().display(), self.log_tail())
+    }
+
+    /// Everything in the log so far.
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
     }
 
     /// The last lines of the log.
