@@ -6,6 +6,7 @@
 mod bgp;
 mod certificates;
 mod config;
+mod connections;
 mod peers;
 mod routes;
 mod status;
@@ -23,12 +24,7 @@ use isthmus_proto::control::{
     ListPeersResponse, ListRoutesRequest, ListRoutesResponse,
     control_server::{Control, ControlServer},
 };
-use tokio::{
-    net::{UnixListener, UnixStream},
-    sync::watch,
-    task::JoinHandle,
-};
-use tokio_stream::{StreamExt, wrappers::UnixListenerStream};
+use tokio::{sync::watch, task::JoinHandle};
 use tonic::{Request, Response, Status};
 
 pub use config::*;
@@ -124,7 +120,7 @@ pub async fn start(
     let server = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .add_service(service)
-        .serve_with_incoming_shutdown(accepted(listener), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(connections::incoming(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
         let patience = async {
             shutdown.cancelled().await;
@@ -138,16 +134,6 @@ pub async fn start(
         }
         drop(socket);
     }))
-}
-
-/// A failed accept (out of descriptors, say) must not end the server.
-fn accepted(listener: UnixListener) -> impl tokio_stream::Stream<Item = std::io::Result<UnixStream>> {
-    UnixListenerStream::new(listener).filter(|connection| {
-        if let Err(error) = connection {
-            tracing::warn!(%error, "control API: accept failed");
-        }
-        connection.is_ok()
-    })
 }
 
 struct Service {

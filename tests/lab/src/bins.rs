@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsString,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -72,6 +73,7 @@ fn build() -> Result<Bins> {
     }
     let cargo = cargo.unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
+    about_us().for_each(|variable| _ = command.env_remove(variable));
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .arg("build")
@@ -87,6 +89,14 @@ fn build() -> Result<Bins> {
     Bins::find(|name| {
         executables.iter().find(|path| path.file_stem().is_some_and(|stem| stem == name)).cloned()
     })
+}
+
+/// Variables by which cargo tells us of this package: build scripts that watch them would take the inner build for another one, and
+/// everything above them would be built anew for each test.
+fn about_us() -> impl Iterator<Item = OsString> {
+    let ours = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_EXE_", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
+    let names = env::vars_os().map(|(name, _)| name);
+    names.filter(move |name| ours.iter().any(|start| name.to_string_lossy().starts_with(start)))
 }
 
 fn beside(exe: &Path) -> Result<Bins> {

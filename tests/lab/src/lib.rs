@@ -5,9 +5,12 @@
 //! bare machine.
 
 pub mod bins;
+pub mod files;
 pub mod link;
+pub mod mesh;
 pub mod netns;
 pub mod node;
+pub mod pki;
 pub mod probe;
 pub mod route;
 pub mod sandbox;

@@ -114,11 +114,37 @@ impl Node {
     /// # Errors
     /// When it runs already, or the program can't be started.
     pub fn restart(&mut self) -> Result<()> {
+        self.restart_with(|_| ())
+    }
+
+    /// [`Node::restart`] after `prepare` has changed the command: environment, streams, privileges.
+    ///
+    /// # Errors
+    /// As [`Node::restart`].
+    pub fn restart_with(&mut self, prepare: impl FnOnce(&mut Command)) -> Result<()> {
         ensure!(self.child.is_none(), "{} runs already", self.name);
-        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(self.log())?;
         let mut command = self.netns.command(&self.bins.isthmusd)?;
-        command.arg("--config").arg(self.config()).current_dir(&self.dir);
+        command.arg("--config").arg(self.config());
+        self.spawn(command, prepare)
+    }
+
+    /// [`Node::restart`] by a shell that first does what `script` says, such as lowering a limit, and then becomes the daemon.
+    ///
+    /// # Errors
+    /// As [`Node::restart`].
+    pub fn restart_in_shell(&mut self, script: &str, prepare: impl FnOnce(&mut Command)) -> Result<()> {
+        ensure!(self.child.is_none(), "{} runs already", self.name);
+        let mut command = self.netns.command("sh")?;
+        command.arg("-c").arg(format!("{script}; exec \"$0\" --config \"$1\""));
+        command.arg(&self.bins.isthmusd).arg(self.config());
+        self.spawn(command, prepare)
+    }
+
+    fn spawn(&mut self, mut command: Command, prepare: impl FnOnce(&mut Command)) -> Result<()> {
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(self.log())?;
+        command.current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        prepare(&mut command);
         let child = command.spawn().with_context(|| format!("starting {}", self.bins.isthmusd.display()))?;
         self.child = Some(child);
         Ok(())
@@ -256,6 +282,11 @@ impl Node {
     /// `error` with the end of this daemon's log.
     pub fn blame(&self, error: anyhow::Error) -> anyhow::Error {
         anyhow!("{error:#}\n--- the end of {}:\n{}", self.log().display(), self.log_tail())
+    }
+
+    /// Everything in the log so far.
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
     }
 
     /// The last lines of the log.

@@ -1,9 +1,11 @@
 //! Traffic that says what happened to it. UDP and TCP only, so it needs no privilege inside a namespace.
 
 mod flows;
+mod http;
 mod transfer;
 
 pub use flows::{Flow, FlowReport, Prober, UdpEcho};
+pub use http::get;
 pub use transfer::{TcpSink, Transfer, send};
 
 use std::{

@@ -359,9 +359,10 @@ impl Session {
     }
 
     fn establish(&mut self, id: ConnectionId, negotiated: Arc<Negotiated>, now: Instant) {
-        let others: Vec<_> = self.connections.iter().map(|c| c.id).filter(|other| *other != id).collect();
-        for other in others {
-            self.close(other, Some(Notification::new(code::CEASE, code::cease::COLLISION)), now);
+        // Not by `close`, which would promote the one that is being established.
+        let losers: Vec<_> = self.connections.extract_if(.., |connection| connection.id != id).collect();
+        for loser in losers {
+            self.forget(&loser, Some(Notification::new(code::CEASE, code::cease::COLLISION)));
         }
         if let Some(connection) = self.connection(id) {
             connection.phase = Phase::Established(Arc::clone(&negotiated));

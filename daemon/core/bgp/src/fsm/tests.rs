@@ -389,14 +389,17 @@ fn every_interleaving_of_two_connections_ends_in_one_session() {
             }
             for step in steps {
                 let mut next = world.clone();
-                let before = next.sessions.each_ref().map(|s| s.established().map(|(id, _)| id));
+                let seen = |s: &Session| (s.established().map(|(id, _)| id), s.established_count);
+                let before = next.sessions.each_ref().map(seen);
                 next.step(step, now);
-                let after = next.sessions.each_ref().map(|s| s.established().map(|(id, _)| id));
-                for (before, after) in before.into_iter().zip(after) {
+                let after = next.sessions.each_ref().map(seen);
+                for ((before, counted), (after, counts)) in before.into_iter().zip(after) {
                     assert!(
                         before.is_none() || after.is_none() || before == after,
                         "Established was displaced"
                     );
+                    let entered = u64::from(before.is_none() && after.is_some());
+                    assert_eq!(counts - counted, entered, "each session is counted once");
                 }
                 todo.push(next);
             }
