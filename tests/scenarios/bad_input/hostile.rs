@@ -41,7 +41,8 @@ fn is_modest(node: &Node) {
 /// Two gateways with a tunnel and a session over it; the first has more, as `rest` says.
 fn two(mesh: &mut Mesh, rest: &str) {
     let first = mesh.base(1) + &peer(2, Some(Family::V4)) + rest + &bgp(65001, &[]) + &neighbor(2, 65002);
-    let second = mesh.base(2) + &peer(1, Some(Family::V6)) + &bgp(65002, &["10.20.0.0/16"]) + &neighbor(1, 65001);
+    let second =
+        mesh.base(2) + &peer(1, Some(Family::V6)) + &bgp(65002, &["10.20.0.0/16"]) + &neighbor(1, 65001);
     mesh.node_mut(1).start(&first).unwrap();
     mesh.node_mut(2).start(&second).unwrap();
     let up = |node: &Node| {
@@ -71,7 +72,7 @@ fn junk(n: usize) -> Vec<u8> {
         _ => n % 1473,
     };
     let mut datagram = random(length);
-    let head = [kind, 0, 0, if n % 50 == 0 { 1 } else { 0 }];
+    let head = [kind, 0, 0, u8::from(n.is_multiple_of(50))];
     let count = length.min(4);
     datagram[..count].copy_from_slice(&head[..count]);
     datagram
@@ -173,7 +174,9 @@ fn junk_on_the_bgp_port_disturbs_nobody() {
         let mut mesh = Mesh::new(3, bins).unwrap();
         let outside = |n: u8, asn: u32| {
             let address = outer(n)[0];
-            format!("[[bgp.neighbor]]\nname = \"outside\"\naddress = \"{address}\"\nasn = {asn}\nimport = \"all\"\n")
+            format!(
+                "[[bgp.neighbor]]\nname = \"outside\"\naddress = \"{address}\"\nasn = {asn}\nimport = \"all\"\n"
+            )
         };
         two(&mut mesh, "[metrics]\n");
         let without = fs::read_to_string(mesh.node(1).config()).unwrap();
@@ -225,7 +228,8 @@ fn junk_on_the_bgp_port_disturbs_nobody() {
 fn offer(netns: &Netns, target: IpAddr, words: &[u8]) -> io::Result<TcpStream> {
     netns
         .run(|| {
-            let mut stream = TcpStream::connect_timeout(&SocketAddr::new(target, 179), Duration::from_secs(5))?;
+            let mut stream =
+                TcpStream::connect_timeout(&SocketAddr::new(target, 179), Duration::from_secs(5))?;
             stream.set_write_timeout(Some(Duration::from_secs(5)))?;
             // It may be closed before all is said.
             let _ = stream.write_all(words);

@@ -29,7 +29,8 @@ fn refusal(node: &mut Node, config: &str, arguments: &[&str]) -> (Option<i32>, S
 fn a_bad_configuration_is_refused_with_its_line() {
     sandbox::run_with_bins("refusals::a_bad_configuration_is_refused_with_its_line", |bins| {
         let mut mesh = Mesh::new(1, bins).unwrap();
-        let good = mesh.base(1) + &peer(2, Some(Family::V4)) + &peer(3, None) + &bgp(65001, &["10.10.0.0/16"]);
+        let good =
+            mesh.base(1) + &peer(2, Some(Family::V4)) + &peer(3, None) + &bgp(65001, &["10.10.0.0/16"]);
         let good = good + &neighbor(2, 65002);
         let node = mesh.node_mut(1);
         let open = node.dir().join("psk");
@@ -39,14 +40,54 @@ fn a_bad_configuration_is_refused_with_its_line() {
         let own_key = fs::read_to_string(node.state_dir().join("tunnel.key")).unwrap();
         let with = |line: &str| good.replacen("allowed_ips", &format!("{line}\nallowed_ips"), 1);
         let cases = [
-            (good.replace("hold_time = \"3s\"", "hold_tim = \"3s\""), "hold_tim =", "unknown key `hold_tim`", "did you mean `hold_time`?"),
-            (good.replace("10.10.0.0/16", "10.10.0.1/16"), "10.10.0.1", "has bits set behind its prefix length", "write \"10.10.0.0/16\""),
-            (good.replace("10.10.0.0/16", "10.10.0.0/33"), "/33", "is not an address with a prefix length", "ADDRESS/LENGTH"),
-            (good.replace(&public_key(3), &public_key(2)), "", "peer \"gw2\" has this public key already", "merge the two peers"),
-            (good.replace("fd7a::3/128", "fd7a::2/128"), "", "peer \"gw2\" owns this prefix already", "let BGP announce"),
-            (with("preshared_key_file = \"none\""), "preshared_key_file", "there is no such file", "put the file there"),
-            (with("preshared_key_file = \"psk\""), "preshared_key_file", "others can read it (mode 0644)", &chmod),
-            (good.replace("asn = 65002", "asn = 0"), "asn = 0", "cannot be an autonomous system's number", "64512"),
+            (
+                good.replace("hold_time = \"3s\"", "hold_tim = \"3s\""),
+                "hold_tim =",
+                "unknown key `hold_tim`",
+                "did you mean `hold_time`?",
+            ),
+            (
+                good.replace("10.10.0.0/16", "10.10.0.1/16"),
+                "10.10.0.1",
+                "has bits set behind its prefix length",
+                "write \"10.10.0.0/16\"",
+            ),
+            (
+                good.replace("10.10.0.0/16", "10.10.0.0/33"),
+                "/33",
+                "is not an address with a prefix length",
+                "ADDRESS/LENGTH",
+            ),
+            (
+                good.replace(&public_key(3), &public_key(2)),
+                "",
+                "peer \"gw2\" has this public key already",
+                "merge the two peers",
+            ),
+            (
+                good.replace("fd7a::3/128", "fd7a::2/128"),
+                "",
+                "peer \"gw2\" owns this prefix already",
+                "let BGP announce",
+            ),
+            (
+                with("preshared_key_file = \"none\""),
+                "preshared_key_file",
+                "there is no such file",
+                "put the file there",
+            ),
+            (
+                with("preshared_key_file = \"psk\""),
+                "preshared_key_file",
+                "others can read it (mode 0644)",
+                &chmod,
+            ),
+            (
+                good.replace("asn = 65002", "asn = 0"),
+                "asn = 0",
+                "cannot be an autonomous system's number",
+                "64512",
+            ),
             (good.replace("[bgp]", "[bgp"), "[bgp", "", "docs/reference/config.md"),
             (good.clone() + "[dns]\n", "[dns]", "is not served by this version", "remove it"),
         ];
@@ -127,7 +168,9 @@ fn a_bad_identity_is_refused_with_its_file() {
         let (svid, key, bundle) = (file("node.pem"), file("node.key"), file("root.pem"));
         let (ca, ca_key) = (file("site-ca.pem"), file("site-ca.key"));
 
-        holder.check(&good, 1, &[&svid, "not valid before", "clock", "isthmus-ca node sign"], |h| h.svid("gw1", day * 2, day));
+        holder.check(&good, 1, &[&svid, "is valid from", "check the clock", "isthmus-ca node sign"], |h| {
+            h.svid("gw1", day * 2, day)
+        });
         holder.check(&good, 1, &[&svid, "expired", "isthmus-ca node sign"], |h| h.svid("gw1", -day * 3, day));
         holder.check(&good, 1, &[&svid, &key, "key that the certificate was requested with"], |h| {
             let elsewhere = tempfile::tempdir().unwrap();
@@ -143,8 +186,12 @@ fn a_bad_identity_is_refused_with_its_file() {
         holder.check(&good, 1, &others.map(|word| word as &str), |h| h.svid("gw9", Duration::ZERO, day));
         let elsewhere = identity_config(&holder.node, "s2");
         holder.check(&elsewhere, 1, &[&svid, "/site/s1/node/gw1", "site \"s2\"", "fix [node]"], |_| ());
-        holder.check(&good, 1, &[&svid, "isthmus-ca inspect"], |h| fs::write(h.dir().join("node.pem"), "x").unwrap());
-        holder.check(&good, 1, &[&bundle, "isthmus-ca inspect"], |h| fs::write(h.dir().join("root.pem"), "").unwrap());
+        holder.check(&good, 1, &[&svid, "isthmus-ca inspect"], |h| {
+            fs::write(h.dir().join("node.pem"), "x").unwrap()
+        });
+        holder.check(&good, 1, &[&bundle, "isthmus-ca inspect"], |h| {
+            fs::write(h.dir().join("root.pem"), "").unwrap()
+        });
         holder.check(&good, 1, &[&key], |h| write_secret(&h.dir().join("node.key"), "x").unwrap());
         holder.check(&good, 3, &["others can read it (mode 0640)", &format!("chmod 600 {key}")], |h| {
             fs::set_permissions(h.dir().join("node.key"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -165,7 +212,8 @@ fn a_bad_identity_is_refused_with_its_file() {
                 fs::copy(elsewhere.path().join(name), h.dir().join(name)).unwrap();
             }
         });
-        let alone = node_section(&holder.node, Some("s1")) + "[issuer]\ncertificate = \"site-ca.pem\"\nkey = \"site-ca.key\"\n";
+        let alone = node_section(&holder.node, Some("s1"))
+            + "[issuer]\ncertificate = \"site-ca.pem\"\nkey = \"site-ca.key\"\n";
         holder.check(&alone, 3, &["isthmusd.toml:", "add [identity]"], |_| ());
     });
 }

@@ -31,7 +31,8 @@ fn gives_up(node: &mut Node, words: &[&str], prepare: impl FnOnce(&mut Command))
     let status = node.wait_end().unwrap();
     let log = node.log_text();
     assert_eq!(status.code(), Some(1), "{log}");
-    let error = log.lines().find(|line| line.contains("ERROR")).unwrap_or_else(|| panic!("no error in {log}"));
+    let error =
+        log.lines().find(|line| line.contains("ERROR")).unwrap_or_else(|| panic!("no error in {log}"));
     for word in words {
         assert!(error.contains(word), "no {word:?} in {error}");
     }
@@ -51,7 +52,8 @@ fn gateway(bins: &Bins) -> Mesh {
     Pki::new("s1", OffsetDateTime::now_utc()).unwrap().write_all(mesh.node(1).dir(), "gw1").unwrap();
     let base = mesh.base(1);
     let (_, tunnel) = base.split_once("[tunnel]").unwrap();
-    let text = issuer_config(mesh.node(1), "s1") + "[tunnel]" + tunnel + "[fib]\n[metrics]\n" + &bgp(65001, &[]);
+    let text =
+        issuer_config(mesh.node(1), "s1") + "[tunnel]" + tunnel + "[fib]\n[metrics]\n" + &bgp(65001, &[]);
     mesh.node(1).write_config(&text).unwrap();
     mesh
 }
@@ -140,7 +142,11 @@ fn a_tun_that_cannot_be_opened() {
         gives_up(node, &["isthmus0", "not a TUN device", "ip link del"], |_| ());
         netns.delete_link("isthmus0").unwrap();
 
-        gives_up(node, &["isthmus0", "CAP_NET_ADMIN is missing", "AmbientCapabilities=CAP_NET_ADMIN"], without_net_admin);
+        gives_up(
+            node,
+            &["isthmus0", "CAP_NET_ADMIN is missing", "AmbientCapabilities=CAP_NET_ADMIN"],
+            without_net_admin,
+        );
         starts(node);
 
         // Masked in this sandbox only.
