@@ -18,7 +18,7 @@ use isthmus_lab::{
     probe::{Flow, Prober, UdpEcho, get, reach},
     sandbox, wait,
 };
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket, Type};
 use time::OffsetDateTime;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -326,17 +326,17 @@ fn junk_on_the_unix_sockets_disturbs_nobody() {
 }
 
 /// Connects as often as the listener lets us, up to `count` times.
-fn idle(socket: &Path, count: usize) -> Vec<Socket> {
+fn idle(address: &SockAddr, count: usize) -> Vec<Socket> {
     let mut open = Vec::new();
-    let address = SockAddr::unix(socket).unwrap();
     let deadline = Instant::now() + LIMIT;
     while open.len() < count && Instant::now() < deadline {
-        let stream = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        let stream = Socket::new(address.domain(), Type::STREAM, None).unwrap();
         stream.set_nonblocking(true).unwrap();
-        match stream.connect(&address) {
+        match stream.connect(address) {
             Ok(()) => open.push(stream),
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => open.push(stream),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
-            Err(error) => panic!("{}: {error}", socket.display()),
+            Err(error) => panic!("{address:?}: {error}"),
         }
     }
     open
@@ -366,12 +366,17 @@ fn idle_connections_shut_nobody_out() {
         let mut node = issuer(bins, dir.path());
         let before = open_files(&node);
         let mut kept = Vec::new();
-        for socket in [node.workload_socket(), node.socket()] {
-            kept.push(idle(&socket, 3000));
+        let unix = |path: &Path| SockAddr::unix(path).unwrap();
+        for (address, count) in
+            [(unix(&node.workload_socket()), 3000), (unix(&node.socket()), 3000), (METRICS.into(), 500)]
+        {
+            kept.push(node.netns().run(|| idle(&address, count)).unwrap());
             node.ensure_alive().unwrap();
-            // Idle connections take no time, and nobody else's descriptors.
-            let (_, page) = get(node.netns(), METRICS, "/healthz").unwrap();
+            // They take nobody else's descriptors.
+            let (_, page) = get(node.netns(), METRICS, "/readyz").unwrap();
             assert!(page.contains("200"), "{page}");
+            let status = node.ctl_ok(&["status"]).unwrap();
+            assert!(status.contains("gw1"), "{status}");
             assert!(open_files(&node) < 1000, "{} open files", open_files(&node));
         }
         let ticks = processor_ticks(&node);
