@@ -7,6 +7,7 @@ pub mod api;
 pub mod app;
 pub mod bgp;
 pub mod config;
+mod connections;
 pub mod fib;
 pub mod identity;
 pub mod lifecycle;

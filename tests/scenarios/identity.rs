@@ -21,7 +21,8 @@ use isthmus_lab::{
 };
 use isthmus_pki::{Bundle, Key, TrustStore, bundle::certificates, verify};
 use isthmus_proto::workload::{
-    X509BundlesRequest, X509svidRequest, X509svidResponse, spiffe_workload_api_client::SpiffeWorkloadApiClient,
+    X509BundlesRequest, X509svidRequest, X509svidResponse,
+    spiffe_workload_api_client::SpiffeWorkloadApiClient,
 };
 use nix::sys::signal::Signal;
 use time::OffsetDateTime;
@@ -128,7 +129,10 @@ fn selectors_decide_who_gets_what() {
         assert!(roots.contains(&id("/sa/root")) && !roots.contains(&id("/sa/app")), "{roots}");
 
         let Some(output) = rig.fetch_as(WORKLOAD, WORKLOAD, &[]) else {
-            return skipped("selectors_decide_who_gets_what", "only one user is mapped in this user namespace");
+            return skipped(
+                "selectors_decide_who_gets_what",
+                "only one user is mapped in this user namespace",
+            );
         };
         assert!(output.status.success(), "{}", said(&output));
         let apps = said(&output);
@@ -200,7 +204,8 @@ fn a_reload_pushes_what_is_new_and_ends_what_is_gone() {
         let socket = rig.socket();
         in_runtime(async {
             let mut client = client(&socket).await;
-            let mut stream = client.fetch_x509svid(with_header(X509svidRequest {})).await.unwrap().into_inner();
+            let mut stream =
+                client.fetch_x509svid(with_header(X509svidRequest {})).await.unwrap().into_inner();
             let ids = |message: &X509svidResponse| -> Vec<String> {
                 message.svids.iter().map(|svid| svid.spiffe_id.clone()).collect()
             };
@@ -223,7 +228,8 @@ fn renewal_is_pushed_at_half_life() {
         let rig = Rig::start(&entry("/sa/short", &[uid(0)], "1m"), bins);
         in_runtime(async {
             let mut client = client(&rig.socket()).await;
-            let mut stream = client.fetch_x509svid(with_header(X509svidRequest {})).await.unwrap().into_inner();
+            let mut stream =
+                client.fetch_x509svid(with_header(X509svidRequest {})).await.unwrap().into_inner();
             let first = next(&mut stream, LIMIT).await.unwrap();
             let second = next(&mut stream, Duration::from_secs(50)).await.unwrap();
             let now = OffsetDateTime::now_utc();
@@ -269,7 +275,10 @@ fn written_files_satisfy_openssl() {
             assert!(output.status.success(), "{}", said(&output));
             output.stdout
         };
-        assert_eq!(public(&["pkey", "-pubout"], "key.pem"), public(&["x509", "-noout", "-pubkey"], "svid.pem"));
+        assert_eq!(
+            public(&["pkey", "-pubout"], "key.pem"),
+            public(&["x509", "-noout", "-pubkey"], "svid.pem")
+        );
         let strangers = verify_with(&file("svid.pem"), &file("svid.pem"));
         assert!(!strangers, "openssl must not accept just anything");
     });

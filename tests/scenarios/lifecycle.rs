@@ -146,7 +146,10 @@ fn the_service_manager_is_told() {
         has(&manager.next_state(), "RELOADING=1");
         let refused = manager.next_state();
         has(&refused, "READY=1");
-        assert!(refused.contains("STATUS=configuration refused") && refused.contains("tunell"), "{refused:?}");
+        assert!(
+            refused.contains("STATUS=configuration refused") && refused.contains("tunell"),
+            "{refused:?}"
+        );
 
         node.signal(Signal::SIGTERM).unwrap();
         has(&manager.next_state(), "STOPPING=1");
@@ -313,7 +316,12 @@ fn a_refused_reload_changes_nothing() {
         let file = mesh.node(1).config();
         let at = |line: usize| format!("{}:{line}: ", file.display());
         for (text, place, reason, remedy) in [
-            (&misspelt, at(line(&misspelt, "hold_tme")), "unknown key `hold_tme`", "did you mean `hold_time`?"),
+            (
+                &misspelt,
+                at(line(&misspelt, "hold_tme")),
+                "unknown key `hold_tme`",
+                "did you mean `hold_time`?",
+            ),
             (&bad_prefix, at(line(&bad_prefix, "10.12.0.1")), "has bits set", "write \"10.12.0.0/16\""),
             (&bad_key, at(line(&bad_key, "AAAA")), "key", "base64"),
             (&restart, String::new(), "[tunnel] mtu", "restart the daemon to apply it"),
@@ -347,7 +355,8 @@ fn a_reload_with_broken_identity_files_changes_nothing() {
         let dir = mesh.node(1).dir().to_owned();
         pki.write_all(&dir, "gw1").unwrap();
         pki.write_all(other.path(), "gw1").unwrap();
-        let tunnel_part = mesh.base(1).split_once("[tunnel]").map(|(_, part)| format!("[tunnel]{part}")).unwrap();
+        let tunnel_part =
+            mesh.base(1).split_once("[tunnel]").map(|(_, part)| format!("[tunnel]{part}")).unwrap();
         let base = identity_config(mesh.node(1), "s1") + &tunnel_part;
         let with_peer = base.clone() + &peer(2, Some(Family::V4));
         mesh.node_mut(1).start(&base).unwrap();
@@ -359,7 +368,11 @@ fn a_reload_with_broken_identity_files_changes_nothing() {
 
         let mut generation = 1;
         for (name, content, words) in [
-            ("node.key", fs::read(other.path().join("node.key")).unwrap(), "key that the certificate was requested with"),
+            (
+                "node.key",
+                fs::read(other.path().join("node.key")).unwrap(),
+                "key that the certificate was requested with",
+            ),
             ("node.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n".to_vec(), "isthmus-ca inspect"),
             ("node.pem", Vec::new(), "isthmus-ca inspect"),
         ] {
@@ -399,7 +412,10 @@ fn sigterm_leaves_nothing_and_tells_the_neighbor() {
                 let session = session(node, 1)?;
                 ensure!(session.state != "Established", "it has not noticed");
                 ensure!(session.last_error.contains("Administrative Shutdown"), "{session:?}");
-                ensure!(node.routes()?.iter().all(|route| route.source != "bgp"), "its routes are still there");
+                ensure!(
+                    node.routes()?.iter().all(|route| route.source != "bgp"),
+                    "its routes are still there"
+                );
                 Ok(())
             };
             mesh.node_mut(n).wait_until("the last word", LIMIT, told).unwrap();
@@ -422,7 +438,8 @@ fn sigterm_during_the_start_ends_it_cleanly() {
         let mut mesh = Mesh::new(1, bins).unwrap();
         let pki = Pki::new("s1", OffsetDateTime::now_utc()).unwrap();
         pki.write_all(mesh.node(1).dir(), "gw1").unwrap();
-        let rest = everything(&mesh, 1).split_once("[tunnel]").map(|(_, rest)| format!("[tunnel]{rest}")).unwrap();
+        let rest =
+            everything(&mesh, 1).split_once("[tunnel]").map(|(_, rest)| format!("[tunnel]{rest}")).unwrap();
         let text = issuer_config(mesh.node(1), "s1") + &rest;
         let node = mesh.node_mut(1);
         node.write_config(&text).unwrap();
@@ -438,7 +455,9 @@ fn sigterm_during_the_start_ends_it_cleanly() {
         nothing_is_left(node);
 
         // And wherever it is after each line of the log.
-        for words in ["serving metrics", "the Workload API serves", "tunnel started", "serving the control API"] {
+        for words in
+            ["serving metrics", "the Workload API serves", "tunnel started", "serving the control API"]
+        {
             for _ in 0..3 {
                 let _ = fs::remove_file(node.log());
                 node.restart().unwrap();

@@ -49,10 +49,7 @@ fn both_families_over_both_families() {
     sandbox::run_with_bins("both_families_over_both_families", |bins| {
         for outer in Family::BOTH {
             let mut mesh = start(
-                &[
-                    &|mesh| mesh.base(1) + &peer(2, Some(outer)),
-                    &|mesh| mesh.base(2) + &peer(1, Some(outer)),
-                ],
+                &[&|mesh| mesh.base(1) + &peer(2, Some(outer)), &|mesh| mesh.base(2) + &peer(1, Some(outer))],
                 bins,
             );
             for (from, to) in [(1, 2), (2, 1)] {
@@ -85,10 +82,9 @@ fn a_peer_without_endpoint_is_learned() {
         let nowhere = "[[tunnel.peer]]\nname = \"nowhere\"\npublic_key = \"IL0d1mkYX1WhTqLRvcr1I5QyzcnZnJHLYvkrkbFFCgI=\"\n\
              endpoint = \"gw9.nowhere.invalid:51820\"\n";
         let mesh = start(
-            &[
-                &|mesh| mesh.base(1) + &peer(2, Some(Family::V6)) + nowhere,
-                &|mesh| mesh.base(2) + &peer(1, None),
-            ],
+            &[&|mesh| mesh.base(1) + &peer(2, Some(Family::V6)) + nowhere, &|mesh| {
+                mesh.base(2) + &peer(1, None)
+            }],
             bins,
         );
         let waiting = peer_of(mesh.node(2), 1).unwrap();
@@ -109,7 +105,8 @@ fn a_peer_without_endpoint_is_learned() {
         let learned = peer_of(mesh.node(2), 1).unwrap();
         assert_eq!(learned.endpoint, endpoint(1, Family::V6).to_string());
 
-        let unresolved = mesh.node(1).peers().unwrap().into_iter().find(|peer| peer.name == "nowhere").unwrap();
+        let unresolved =
+            mesh.node(1).peers().unwrap().into_iter().find(|peer| peer.name == "nowhere").unwrap();
         assert_eq!(unresolved.endpoint, "");
     });
 }

@@ -6,7 +6,7 @@
 mod bgp;
 mod certificates;
 mod config;
-mod connections;
+mod incoming;
 mod peers;
 mod routes;
 mod status;
@@ -120,7 +120,7 @@ pub async fn start(
     let server = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .add_service(service)
-        .serve_with_incoming_shutdown(connections::incoming(listener), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(incoming::incoming(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
         let patience = async {
             shutdown.cancelled().await;

@@ -3,6 +3,7 @@
 //! Liveness speaks of this process alone: a node must not be restarted because a neighbor or an API server is gone.
 
 mod config;
+mod listener;
 
 use std::{net::SocketAddr, sync::OnceLock, time::Duration};
 
@@ -18,6 +19,7 @@ use thiserror::Error;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 pub use config::*;
+use listener::Listener;
 
 use crate::lifecycle::{CancellationToken, Readiness};
 
@@ -69,8 +71,9 @@ pub async fn start(
         .with_state(readiness);
     let task = tokio::spawn(async move {
         let upkeep = tokio::spawn(upkeep(shutdown.clone()));
-        if let Err(error) =
-            axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
+        if let Err(error) = axum::serve(Listener::new(listener), router)
+            .with_graceful_shutdown(shutdown.cancelled_owned())
+            .await
         {
             tracing::warn!(%error, "metrics server ended");
         }

@@ -94,7 +94,8 @@ fn build() -> Result<Bins> {
 /// Variables by which cargo tells us of this package: build scripts that watch them would take the inner build for another one, and
 /// everything above them would be built anew for each test.
 fn about_us() -> impl Iterator<Item = OsString> {
-    let ours = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_EXE_", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
+    let ours =
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_EXE_", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
     let names = env::vars_os().map(|(name, _)| name);
     names.filter(move |name| ours.iter().any(|start| name.to_string_lossy().starts_with(start)))
 }

@@ -53,7 +53,10 @@ impl Mesh {
                 netns.add_address("eth0", IpNet::new(address, length)?)?;
             }
             let node = Node::new(&name(n), &netns, dir.path(), bins)?;
-            write_secret(&node.state_dir().join("tunnel.key"), &BASE64_STANDARD.encode(secret(n).as_bytes()))?;
+            write_secret(
+                &node.state_dir().join("tunnel.key"),
+                &BASE64_STANDARD.encode(secret(n).as_bytes()),
+            )?;
             nodes.push(node);
         }
         Ok(Self { nodes, _dir: dir })
@@ -78,10 +81,7 @@ impl Mesh {
     /// `[node]`, `[api]` and `[tunnel]` of gateway `n`; peers follow.
     pub fn base(&self, n: u8) -> String {
         let (node, [v4, v6]) = (self.node(n), overlay(n));
-        format!(
-            "{}\n[tunnel]\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n",
-            node_section(node, None)
-        )
+        format!("{}\n[tunnel]\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n", node_section(node, None))
     }
 }
 

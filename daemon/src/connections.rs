@@ -1,0 +1,127 @@
+//! Connections of a server that anybody may open and nobody need close: counted, and when there are too many the oldest goes.
+//!
+//! So idle ones take no descriptors from the rest of the daemon, and shut nobody out who has a question now.
+
+use std::{
+    collections::VecDeque,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// How many connections a server has at a time.
+#[derive(Clone)]
+pub(crate) struct Room {
+    places: usize,
+    /// The oldest first; each knows how to ask its connection to leave.
+    open: Arc<Mutex<VecDeque<(u64, CancellationToken)>>>,
+}
+
+/// A connection in a [`Room`]: an error to its reader once it has to leave.
+pub(crate) struct Guest<S> {
+    stream: S,
+    must_leave: Pin<Box<WaitForCancellationFutureOwned>>,
+    number: u64,
+    room: Room,
+}
+
+impl Room {
+    /// A room for `places` connections, at least one.
+    pub(crate) fn new(places: usize) -> Self {
+        Self { places: places.max(1), open: Arc::default() }
+    }
+
+    /// Lets a connection in; the oldest has to leave if there is no place.
+    pub(crate) fn admit<S>(&self, stream: S) -> Guest<S> {
+        let token = CancellationToken::new();
+        let must_leave = Box::pin(token.clone().cancelled_owned());
+        let mut open = self.lock();
+        if open.len() >= self.places
+            && let Some((_, oldest)) = open.pop_front()
+        {
+            oldest.cancel();
+        }
+        let number = open.back().map_or(0, |(last, _)| last.wrapping_add(1));
+        open.push_back((number, token));
+        drop(open);
+        Guest { stream, must_leave, number, room: self.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, CancellationToken)>> {
+        // Each change is complete before anything can panic.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Drop for Guest<S> {
+    fn drop(&mut self) {
+        self.room.lock().retain(|(number, _)| *number != self.number);
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guest<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.must_leave.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::Error::other("too many connections: the oldest is closed")));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guest<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    fn guest(room: &Room) -> (DuplexStream, Guest<DuplexStream>) {
+        let (theirs, ours) = duplex(64);
+        (theirs, room.admit(ours))
+    }
+
+    #[tokio::test]
+    async fn the_oldest_leaves_and_a_place_that_is_left_is_free() {
+        let room = Room::new(2);
+        let (mut a, mut first) = guest(&room);
+        let (mut b, mut second) = guest(&room);
+        a.write_all(b"a").await.unwrap();
+        assert_eq!(first.read_u8().await.unwrap(), b'a');
+
+        // Asked to leave while it waits for a word.
+        let waiting = tokio::spawn(async move { first.read_u8().await });
+        tokio::task::yield_now().await;
+        let (_c, third) = guest(&room);
+        assert!(waiting.await.unwrap().is_err());
+
+        drop(third);
+        let (mut d, mut fourth) = guest(&room);
+        for (theirs, ours) in [(&mut b, &mut second), (&mut d, &mut fourth)] {
+            theirs.write_all(b"x").await.unwrap();
+            assert_eq!(ours.read_u8().await.unwrap(), b'x');
+        }
+        drop((second, fourth));
+        assert!(room.lock().is_empty());
+    }
+}
