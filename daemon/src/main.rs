@@ -36,12 +36,17 @@ enum LogFormat {
 }
 
 fn main() -> ExitCode {
+    app::hold_hangup();
     let arguments = Arguments::parse();
     let config = match config::load(&arguments.config) {
         Ok(config) => config,
         Err(error) => return refuse(error),
     };
     if arguments.check {
+        if let Err(error) = app::check(&config) {
+            let _ = writeln!(std::io::stderr(), "{}: {error}", arguments.config.display());
+            return ExitCode::from(INVALID_CONFIG);
+        }
         // A closed stdout is the reader's choice; the exit code still tells.
         let _ = writeln!(std::io::stdout(), "{}: ok", arguments.config.display());
         return ExitCode::SUCCESS;

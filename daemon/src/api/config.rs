@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use toml::Spanned;
 
 use crate::config::Checker;
 
@@ -20,12 +21,12 @@ pub struct Config {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawConfig {
-    socket: Option<PathBuf>,
+    socket: Option<Spanned<PathBuf>>,
 }
 
 impl RawConfig {
-    pub(crate) fn check(self, c: &Checker<'_>) -> Config {
+    pub(crate) fn check(self, c: &mut Checker<'_>) -> Config {
         let required = self.socket.is_some();
-        Config { socket: self.socket.map_or(DEFAULT_SOCKET.into(), |socket| c.path(&socket)), required }
+        Config { socket: self.socket.map_or(DEFAULT_SOCKET.into(), |socket| c.socket(&socket)), required }
     }
 }

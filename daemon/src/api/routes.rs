@@ -1,6 +1,9 @@
 //! Prefixes, their candidates, and why a packet goes where it goes.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
 
 use ipnet::IpNet;
 use isthmus_proto::control::{
@@ -24,8 +27,15 @@ pub(super) fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResponse, 
     };
     let view = View::new(parts);
     let wanted = |route: &Route| within.is_none_or(|within| within.contains(&route.prefix));
-    let routes = parts.board.snapshot();
-    Ok(ListRoutesResponse { routes: routes.iter().filter(|r| wanted(r)).map(|r| view.message(r)).collect() })
+    let board = parts.board.snapshot();
+    let mut routes: Vec<_> = board.iter().filter(|r| wanted(r)).map(|r| view.message(r)).collect();
+    let known: HashSet<IpNet> = board.iter().map(|route| route.prefix).collect();
+    let left = view.kernel.iter().flatten().filter(|(prefix, _)| !known.contains(prefix));
+    let within = left.filter(|(prefix, _)| within.is_none_or(|within| within.contains(*prefix)));
+    let mut orphans: Vec<_> = within.collect();
+    orphans.sort_by_key(|(prefix, _)| **prefix);
+    routes.extend(orphans.into_iter().map(|(prefix, state)| orphan(prefix, state)));
+    Ok(ListRoutesResponse { routes })
 }
 
 /// The route of one address, and the steps that lead to it.
@@ -41,6 +51,16 @@ pub(super) fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteRespon
     let view = View::new(parts);
     let message = view.message(&route);
     Ok(ExplainRouteResponse { steps: steps(address, &route, &message), route: Some(message) })
+}
+
+/// A route that an earlier run left in the kernel and that nobody has announced since.
+fn orphan(prefix: &IpNet, state: &KernelState) -> RouteMessage {
+    RouteMessage {
+        prefix: prefix.to_string(),
+        source: "kernel".into(),
+        candidates: Vec::new(),
+        kernel: Some(kernel_route(Some(state))),
+    }
 }
 
 fn parse_prefix(text: &str) -> Result<IpNet, Status> {

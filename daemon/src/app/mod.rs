@@ -19,8 +19,15 @@ use crate::{
     tunnel,
 };
 
+pub use signals::hold_hangup;
 use signals::{Signal, Signals};
 use stages::Stages;
+
+/// What `isthmusd --check` looks at beside the file itself: do certificates and keys fit together, are they valid now?
+pub fn check(config: &Config) -> Result<(), identity::Error> {
+    let node = config.node.site.as_deref().map(|site| (site, config.node.name.as_str()));
+    identity::check(config.identity.as_ref(), config.issuer.as_ref(), node, SystemTime::now())
+}
 
 /// Runs a node until it is told to stop. An error means that it could not start, or that a part of it failed.
 pub async fn run(config: Config) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! Signals in, service-manager notifications out.
 
+use nix::sys::signal::{SigSet, Signal as Number};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
@@ -18,32 +19,59 @@ pub(super) struct Signals {
     hangup: Stream,
     terminate: Stream,
     interrupt: Stream,
+    /// A reload was asked for while there was nothing to reload yet.
+    owed: bool,
+}
+
+/// Keeps a SIGHUP that comes before [`Signals::new`] pending: its default action would end the process. To be called by the main
+/// thread before it starts others, which inherit it.
+pub fn hold_hangup() {
+    // It fails only for a signal number that does not exist.
+    let _ = hangup().thread_block();
+}
+
+fn hangup() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Number::SIGHUP);
+    set
 }
 
 impl Signals {
+    /// Installs the handlers, then lets this thread take a SIGHUP that was held.
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self {
+        let signals = Self {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-        })
+            owed: false,
+        };
+        hangup().thread_unblock()?;
+        Ok(signals)
     }
 
     /// The next signal. Cancel-safe.
     pub(super) async fn next(&mut self) -> Signal {
+        if std::mem::take(&mut self.owed) {
+            return Signal::Reload;
+        }
+        self.receive().await
+    }
+
+    /// The next signal that asks to stop. A reload has nothing to apply to yet: [`Signals::next`] returns it later. Cancel-safe.
+    pub(super) async fn stop(&mut self) -> &'static str {
+        loop {
+            match self.receive().await {
+                Signal::Reload => self.owed = true,
+                Signal::Stop(name) => return name,
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Signal {
         tokio::select! {
             _ = self.hangup.recv() => Signal::Reload,
             _ = self.terminate.recv() => Signal::Stop("SIGTERM"),
             _ = self.interrupt.recv() => Signal::Stop("SIGINT"),
-        }
-    }
-
-    /// The next signal that asks to stop; a reload has nothing to apply to yet.
-    pub(super) async fn stop(&mut self) -> &'static str {
-        loop {
-            if let Signal::Stop(name) = self.next().await {
-                return name;
-            }
         }
     }
 }

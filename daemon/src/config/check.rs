@@ -6,6 +6,7 @@ use std::{
     ops::Range,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,7 +21,7 @@ const KEY_FILE_LIMIT: u64 = 64 * 1024;
 /// One thing that is wrong.
 #[derive(Debug)]
 pub struct Problem {
-    source: NamedSource<String>,
+    source: NamedSource<Arc<String>>,
     span: Range<usize>,
     message: String,
     help: String,
@@ -60,13 +61,13 @@ impl Problem {
 /// The file under examination, and what was found wrong with it so far.
 pub(crate) struct Checker<'a> {
     path: &'a Path,
-    text: &'a str,
+    text: Arc<String>,
     problems: Vec<Problem>,
 }
 
 impl<'a> Checker<'a> {
-    pub(crate) fn new(path: &'a Path, text: &'a str) -> Self {
-        Self { path, text, problems: Vec::new() }
+    pub(crate) fn new(path: &'a Path, text: &str) -> Self {
+        Self { path, text: Arc::new(text.to_owned()), problems: Vec::new() }
     }
 
     pub(crate) fn into_problems(self) -> Vec<Problem> {
@@ -81,7 +82,7 @@ impl<'a> Checker<'a> {
         help: impl Into<String>,
     ) {
         self.problems.push(Problem {
-            source: NamedSource::new(self.path.display().to_string(), self.text.to_owned()),
+            source: NamedSource::new(self.path.display().to_string(), Arc::clone(&self.text)),
             span,
             message: message.into(),
             help: help.into(),
@@ -166,6 +167,14 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// A path for a unix socket, which the kernel limits to 107 bytes (unix(7), sun_path).
+    pub(crate) fn socket(&mut self, raw: &Spanned<PathBuf>) -> PathBuf {
+        let path = self.path(raw.get_ref());
+        let fits = path.as_os_str().len() <= 107;
+        self.require(fits, raw, "this path is too long for a unix socket", "use a path of at most 107 bytes");
+        path
+    }
+
     /// Checks that a public file is there and can be read.
     pub(crate) fn readable_file(&mut self, raw: &Spanned<PathBuf>, what: &str) -> Option<PathBuf> {
         let path = self.path(raw.get_ref());
@@ -186,7 +195,7 @@ impl<'a> Checker<'a> {
 }
 
 /// Opens without waiting: a path that names a FIFO by mistake must not hang the daemon.
-fn open(path: &Path) -> std::io::Result<std::fs::File> {
+pub(super) fn open(path: &Path) -> std::io::Result<std::fs::File> {
     std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 

@@ -8,6 +8,7 @@ mod check;
 mod tests;
 
 use std::{
+    io::{self, Read as _},
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -24,6 +25,10 @@ use crate::{api, bgp, fib, identity, metrics, tunnel};
 
 /// Where the file is looked for by default.
 pub const DEFAULT_PATH: &str = "/etc/isthmus/isthmusd.toml";
+/// Ten thousand peers take two million bytes.
+const SIZE_LIMIT: u64 = 16 * 1024 * 1024;
+/// Problems that are told at once: who has more has one that repeats.
+const PROBLEM_LIMIT: usize = 20;
 /// Where state is kept by default.
 const DEFAULT_STATE_DIR: &str = "/var/lib/isthmus";
 
@@ -68,21 +73,23 @@ pub struct Node {
 pub enum Error {
     /// The file could not be read.
     #[error("cannot read {path}: {source}")]
-    #[diagnostic(help("check the path given with --config, and that the daemon's user may read it"))]
+    #[diagnostic(help("give --config a text file that the daemon's user may read"))]
     Read {
         /// The file.
         path: String,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The file says something that cannot be done.
-    #[error("{path}: {} in the configuration", count(problems.len()))]
+    #[error("{path}: {} in the configuration", count(problems.len(), *more))]
     Invalid {
         /// The file.
         path: String,
         /// What is wrong, in the order of the sections.
         #[related]
         problems: Vec<Problem>,
+        /// How many there are beside those listed.
+        more: usize,
     },
 }
 
@@ -98,15 +105,33 @@ impl Error {
     }
 }
 
-fn count(problems: usize) -> String {
-    if problems == 1 { "1 problem".into() } else { format!("{problems} problems") }
+fn count(problems: usize, more: usize) -> String {
+    match (problems, more) {
+        (1, 0) => "1 problem".into(),
+        (_, 0) => format!("{problems} problems"),
+        _ => format!("{} problems, the first {problems} of them shown,", problems + more),
+    }
 }
 
 /// Reads and checks a file, with the key files it names.
 pub fn load(path: &Path) -> Result<Config, Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| Error::Read { path: path.display().to_string(), source })?;
+    let text = read(path).map_err(|source| Error::Read { path: path.display().to_string(), source })?;
     parse(path, &text)
+}
+
+/// A regular file of a sane size; anything else (a FIFO, a device, a directory) could hang the daemon or fill its memory.
+fn read(path: &Path) -> io::Result<String> {
+    let file = check::open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if meta.len() > SIZE_LIMIT {
+        return Err(io::Error::other(format!("it is larger than {SIZE_LIMIT} bytes")));
+    }
+    let mut text = String::new();
+    file.take(SIZE_LIMIT).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Checks a file's text; `path` is what errors name and what relative paths in it are relative to.
@@ -120,10 +145,14 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, Error> {
             None
         }
     };
-    let problems = checker.into_problems();
+    let mut problems = checker.into_problems();
     match config {
         Some(config) if problems.is_empty() => Ok(config),
-        _ => Err(Error::Invalid { path: path.display().to_string(), problems }),
+        _ => {
+            let more = problems.len().saturating_sub(PROBLEM_LIMIT);
+            problems.truncate(PROBLEM_LIMIT);
+            Err(Error::Invalid { path: path.display().to_string(), problems, more })
+        }
     }
 }
 
@@ -246,7 +275,7 @@ impl RawNode {
     fn check(self, c: &mut Checker<'_>) -> Option<Node> {
         let name = match self.name {
             Some(raw) => dns_label(c, &raw, "node name")?,
-            None => nix::unistd::gethostname().ok().and_then(|n| n.into_string().ok()).unwrap_or_default(),
+            None => host_name(),
         };
         let site = match self.site {
             Some(raw) => Some(dns_label(c, &raw, "site name")?),
@@ -257,13 +286,24 @@ impl RawNode {
     }
 }
 
+/// The first label of the host's name in lower case, or "node" if that is no label.
+fn host_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
+    let label = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    if is_dns_label(&label) { label } else { "node".into() }
+}
+
 /// Names become part of SPIFFE IDs and DNS names, so they obey the stricter of the two.
-fn dns_label(c: &mut Checker<'_>, raw: &Spanned<String>, what: &str) -> Option<String> {
-    let name = raw.get_ref();
-    let good = (1..=63).contains(&name.len())
+fn is_dns_label(name: &str) -> bool {
+    (1..=63).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')
-        && !name.ends_with('-');
+        && !name.ends_with('-')
+}
+
+fn dns_label(c: &mut Checker<'_>, raw: &Spanned<String>, what: &str) -> Option<String> {
+    let name = raw.get_ref();
+    let good = is_dns_label(name);
     let message = format!("\"{}\" cannot be a {what}", name.escape_debug());
     c.require(good, raw, &message, "use 1 to 63 of a-z, 0-9 and -, not at the ends: \"aws-use1\"")
         .then(|| name.clone())

@@ -271,6 +271,41 @@ fn secret_files_must_be_private() {
 }
 
 #[test]
+fn what_is_no_text_file_is_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    for (path, reason) in [
+        (fifo.as_path(), "not a regular file"),
+        (Path::new("/dev/zero"), "not a regular file"),
+        (dir.path(), "not a regular file"),
+        (Path::new("/nonexistent/x"), "No such file"),
+    ] {
+        let error = load(path).unwrap_err().to_string();
+        assert!(error.contains(reason), "{}: {error}", path.display());
+    }
+    let latin = dir.path().join("latin.toml");
+    fs::write(&latin, b"# caf\xe9").unwrap();
+    assert!(load(&latin).unwrap_err().to_string().contains("UTF-8"));
+}
+
+#[test]
+fn a_problem_that_repeats_is_counted_not_listed() {
+    let entry = "[[tunnel.peer]]\nname = \"a b\"\npublic_key = \"x\"\n";
+    let error = parse_text(&entry.repeat(1000)).unwrap_err();
+    let Error::Invalid { problems, more, .. } = &error else { panic!("{error}") };
+    assert_eq!(problems.len(), PROBLEM_LIMIT);
+    assert!(*more > 1000, "{more}");
+    assert!(error.to_string().contains("problems, the first 20 of them shown"), "{error}");
+}
+
+#[test]
+fn socket_paths_must_fit_the_kernel() {
+    let text = format!("[api]\nsocket = \"/{}\"", "x".repeat(107));
+    assert!(only_problem(&text).starts_with("2: this path is too long for a unix socket"));
+}
+
+#[test]
 fn report_shows_file_line_and_help() {
     let error = parse_text("[tunnel]\nmtu = 1").unwrap_err();
     let mut report = String::new();

@@ -81,7 +81,7 @@ pub(crate) struct RawIssuerConfig {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawWorkloadApiConfig {
-    socket: Option<PathBuf>,
+    socket: Option<Spanned<PathBuf>>,
     #[serde(default)]
     entry: Vec<RawEntry>,
 }
@@ -121,7 +121,7 @@ impl RawIssuerConfig {
 
 impl RawWorkloadApiConfig {
     pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<WorkloadApiConfig> {
-        let socket = self.socket.map_or(DEFAULT_SOCKET.into(), |socket| c.path(&socket));
+        let socket = self.socket.map_or(DEFAULT_SOCKET.into(), |socket| c.socket(&socket));
         let count = self.entry.len();
         let entries: Vec<_> = self.entry.into_iter().filter_map(|raw| raw.check(c)).collect();
         (entries.len() == count).then_some(WorkloadApiConfig { socket, entries })

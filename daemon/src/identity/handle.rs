@@ -86,6 +86,33 @@ pub async fn start(
     Ok(handle)
 }
 
+/// Loads and checks every file as [`start`] would, and keeps nothing.
+pub fn check(
+    config: Option<&Config>,
+    issuer: Option<&IssuerConfig>,
+    node: Option<(&str, &str)>,
+    now: SystemTime,
+) -> Result<(), Error> {
+    load_files(config, issuer, node, now).map(drop)
+}
+
+fn load_files(
+    config: Option<&Config>,
+    issuer: Option<&IssuerConfig>,
+    node: Option<(&str, &str)>,
+    now: SystemTime,
+) -> Result<(Option<Material>, Option<Arc<Issuer>>), Error> {
+    let material = config.map(|config| Material::load(config, node, now)).transpose()?;
+    let issuer = match (issuer, &material) {
+        (None, _) => None,
+        (Some(_), None) => return Err(Error::IssuerAlone),
+        (Some(config), Some(own)) => {
+            Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
+        }
+    };
+    Ok((material, issuer))
+}
+
 impl Handle {
     /// Reads the files again, validates all, then applies what differs and says what that was. On an error nothing is applied.
     pub async fn apply(
@@ -122,14 +149,7 @@ impl Handle {
         now: SystemTime,
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
-        let material = config.map(|config| Material::load(config, node, now)).transpose()?;
-        let issuer = match (issuer, &material) {
-            (None, _) => None,
-            (Some(_), None) => return Err(Error::IssuerAlone),
-            (Some(config), Some(own)) => {
-                Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
-            }
-        };
+        let (material, issuer) = load_files(config, issuer, node, now)?;
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
             (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),

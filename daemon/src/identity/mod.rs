@@ -18,6 +18,6 @@ mod workload;
 pub use certificates::{CertificateInfo, Kind};
 pub use config::*;
 pub use files::FileError;
-pub use handle::{Error, Handle, start};
+pub use handle::{Error, Handle, check, start};
 pub use issuing::{Error as IssuerError, Issuer};
 pub use material::{Error as MaterialError, Material};

@@ -107,7 +107,7 @@ pub struct ListRoutesResponse {
 pub struct Route {
     #[prost(string, tag = "1")]
     pub prefix: ::prost::alloc::string::String,
-    /// "static" (allowed_ips) or "bgp".
+    /// "static" (allowed_ips), "bgp", or "kernel": left by an earlier run, announced by nobody yet.
     #[prost(string, tag = "2")]
     pub source: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "3")]
