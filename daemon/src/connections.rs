@@ -10,45 +10,50 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// How many connections a server has at a time.
 #[derive(Clone)]
 pub(crate) struct Room {
-    places: usize,
+    places: Arc<Semaphore>,
     /// The oldest first; each knows how to ask its connection to leave.
     open: Arc<Mutex<VecDeque<(u64, CancellationToken)>>>,
 }
 
-/// A connection in a [`Room`]: an error to its reader once it has to leave.
+/// A connection in a [`Room`]: an error to its owner once it has to leave.
 pub(crate) struct Guest<S> {
     stream: S,
     must_leave: Pin<Box<WaitForCancellationFutureOwned>>,
     number: u64,
     room: Room,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Room {
     /// A room for `places` connections, at least one.
     pub(crate) fn new(places: usize) -> Self {
-        Self { places: places.max(1), open: Arc::default() }
+        Self { places: Arc::new(Semaphore::new(places.max(1))), open: Arc::default() }
     }
 
-    /// Lets a connection in; the oldest has to leave if there is no place.
-    pub(crate) fn admit<S>(&self, stream: S) -> Guest<S> {
-        let token = CancellationToken::new();
-        let must_leave = Box::pin(token.clone().cancelled_owned());
-        let mut open = self.lock();
-        if open.len() >= self.places
-            && let Some((_, oldest)) = open.pop_front()
+    /// Lets a connection in; if there is no place, the oldest has to leave first.
+    pub(crate) async fn admit<S>(&self, stream: S) -> Guest<S> {
+        if self.places.available_permits() == 0
+            && let Some((_, oldest)) = self.lock().pop_front()
         {
             oldest.cancel();
         }
+        let place = Arc::clone(&self.places).acquire_owned().await.expect("nobody closes this semaphore");
+        let token = CancellationToken::new();
+        let must_leave = Box::pin(token.clone().cancelled_owned());
+        let mut open = self.lock();
         let number = open.back().map_or(0, |(last, _)| last.wrapping_add(1));
         open.push_back((number, token));
         drop(open);
-        Guest { stream, must_leave, number, room: self.clone() }
+        Guest { stream, must_leave, number, room: self.clone(), _place: place }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, CancellationToken)>> {
@@ -63,30 +68,40 @@ impl<S> Drop for Guest<S> {
     }
 }
 
+impl<S> Guest<S> {
+    /// The stream, unless it has to leave; then whoever waits for it is woken.
+    fn stay(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut S>>
+    where
+        S: Unpin,
+    {
+        match self.must_leave.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::other("too many connections: the oldest is closed")),
+            Poll::Pending => Ok(Pin::new(&mut self.stream)),
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Guest<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.must_leave.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::Error::other("too many connections: the oldest is closed")));
-        }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        self.stay(cx)?.poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guest<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.stay(cx)?.poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stay(cx)?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stay(cx)?.poll_shutdown(cx)
     }
 }
 
@@ -96,27 +111,27 @@ mod tests {
 
     use super::*;
 
-    fn guest(room: &Room) -> (DuplexStream, Guest<DuplexStream>) {
+    async fn guest(room: &Room) -> (DuplexStream, Guest<DuplexStream>) {
         let (theirs, ours) = duplex(64);
-        (theirs, room.admit(ours))
+        (theirs, room.admit(ours).await)
     }
 
     #[tokio::test]
     async fn the_oldest_leaves_and_a_place_that_is_left_is_free() {
         let room = Room::new(2);
-        let (mut a, mut first) = guest(&room);
-        let (mut b, mut second) = guest(&room);
+        let (mut a, mut first) = guest(&room).await;
+        let (mut b, mut second) = guest(&room).await;
         a.write_all(b"a").await.unwrap();
         assert_eq!(first.read_u8().await.unwrap(), b'a');
 
         // Asked to leave while it waits for a word.
         let waiting = tokio::spawn(async move { first.read_u8().await });
         tokio::task::yield_now().await;
-        let (_c, third) = guest(&room);
+        let (_c, third) = guest(&room).await;
         assert!(waiting.await.unwrap().is_err());
 
         drop(third);
-        let (mut d, mut fourth) = guest(&room);
+        let (mut d, mut fourth) = guest(&room).await;
         for (theirs, ours) in [(&mut b, &mut second), (&mut d, &mut fourth)] {
             theirs.write_all(b"x").await.unwrap();
             assert_eq!(ours.read_u8().await.unwrap(), b'x');

@@ -33,7 +33,7 @@ async fn accept(listener: &UnixListener, connections: &mpsc::Sender<io::Result<G
     loop {
         match listener.accept().await {
             // An error means that the server is gone: the select above ends this loop.
-            Ok((stream, _)) => _ = connections.send(Ok(room.admit(stream))).await,
+            Ok((stream, _)) => _ = connections.send(Ok(room.admit(stream).await)).await,
             Err(error) => {
                 tracing::warn!(%error, "control API: accept failed; trying again in a moment");
                 tokio::time::sleep(PAUSE).await;

@@ -30,7 +30,7 @@ impl axum::serve::Listener for Listener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, from)) => return (self.room.admit(stream), from),
+                Ok((stream, from)) => return (self.room.admit(stream).await, from),
                 Err(error) => {
                     tracing::warn!(%error, "metrics: accept failed; trying again in a moment");
                     tokio::time::sleep(PAUSE).await;
