@@ -9,7 +9,11 @@ use super::{Node, signals};
 impl Node {
     /// Reads the configuration file again and applies what differs.
     pub async fn reload(&mut self) {
-        signals::reloading();
+        // Before that the service manager waits for READY=1, which the end of a reload would send too early.
+        let announced = self.readiness.is_ready();
+        if announced {
+            signals::reloading();
+        }
         let outcome = self.try_reload().await;
         let status = match &outcome {
             Ok(changes) if changes.is_empty() => "configuration read again: no change".to_owned(),
@@ -22,7 +26,9 @@ impl Node {
         }
         metrics::gauge!("isthmus_config_last_reload_successful").set(f64::from(u8::from(outcome.is_ok())));
         self.state.send_modify(|state| state.reloaded(outcome.err(), SystemTime::now()));
-        signals::reloaded(&status);
+        if announced {
+            signals::reloaded(&status);
+        }
     }
 
     async fn try_reload(&mut self) -> Result<Vec<String>, String> {
