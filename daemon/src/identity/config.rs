@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use isthmus_pki::id::SpiffeId;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -150,19 +151,18 @@ impl RawEntry {
     }
 }
 
-/// The path of a SPIFFE ID (SPIFFE-ID section 2.2); the trust domain is the node's and is not written here.
+/// The path of a SPIFFE ID; the trust domain is the node's and is not written here.
 fn check_path(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
-    let segment = |s: &str| {
-        !s.is_empty()
-            && s != "."
-            && s != ".."
-            && s.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-    };
     let path = raw.get_ref();
-    let good = path.len() <= 1024 && path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment));
-    let message = format!("\"{}\" is not the path of a SPIFFE ID", path.escape_debug());
-    let help = "write the path within the trust domain: \"/ns/payments/sa/api\"";
-    c.require(good, raw, &message, help).then(|| path.clone())
+    let id = SpiffeId::parse(&format!("spiffe://trust-domain{path}"));
+    let reason = match &id {
+        Ok(id) if path.starts_with('/') && !id.is_trust_domain() => return Some(path.clone()),
+        Ok(_) => "it does not begin with a slash".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("\"{}\" is not the path of a SPIFFE ID: {reason}", path.escape_debug());
+    c.problem(raw.span(), message, "write the path within the trust domain: \"/ns/payments/sa/api\"");
+    None
 }
 
 fn check_selector(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Selector> {
