@@ -400,3 +400,30 @@ fn foreign_routes_stay() {
         assert_eq!(netns.routes_of(STATIC).unwrap(), left);
     });
 }
+
+#[test]
+fn a_second_daemon_does_not_take_the_table() {
+    run("a_second_daemon_does_not_take_the_table", Way::Link, |mut pair| {
+        pair.start();
+        pair.wait_routes(&ANNOUNCED);
+        let mut events = pair.near.netns().watch_routes().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut twin = Node::new("twin", pair.near.netns(), dir.path(), &Bins::from_env().unwrap()).unwrap();
+        let config = NEAR.config(Way::Link, &twin, &[]);
+        twin.start(&config).unwrap();
+        assert!(!twin.wait_end().unwrap().success());
+        let log = twin.log_text();
+        assert!(
+            log.contains("another isthmusd manages the routes of table 254 in this network namespace"),
+            "{log}"
+        );
+        assert_eq!(events.take().unwrap(), []);
+        assert_eq!(ours(&pair.near).unwrap(), pair.expected(&ANNOUNCED));
+
+        // A killed daemon holds nothing.
+        pair.near.kill().unwrap();
+        pair.near.restart().unwrap();
+        pair.near.wait_ready(LIMIT).unwrap();
+        pair.wait_routes(&ANNOUNCED);
+    });
+}
