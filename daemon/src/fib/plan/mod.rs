@@ -34,7 +34,7 @@ pub struct Rules<'a> {
     pub config: &'a Config,
     /// Every route of the board.
     pub board: &'a Wanted,
-    /// Outer addresses of the tunnel peers.
+    /// Outer addresses of the tunnel peers, as configured.
     pub underlay: &'a [IpAddr],
 }
 
