@@ -214,6 +214,10 @@ impl Control {
 
     /// All or nothing: whatever can fail comes before the first change that cannot be taken back.
     async fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Error> {
+        // A configuration that was read before the first start made the key, and is gone back to now, does not know the key.
+        if config.private_key.is_none() && config.private_key_file.exists() {
+            config.private_key = self.config.private_key.clone();
+        }
         let changes = changes::between(&self.config, &config)?;
         self.apply_addresses(&changes).await?;
         let words = changes.words.clone();
