@@ -400,3 +400,55 @@ fn foreign_routes_stay() {
         assert_eq!(netns.routes_of(STATIC).unwrap(), left);
     });
 }
+
+#[test]
+fn a_second_daemon_does_not_take_the_table() {
+    run("a_second_daemon_does_not_take_the_table", Way::Link, |mut pair| {
+        pair.start();
+        pair.wait_routes(&ANNOUNCED);
+        let mut events = pair.near.netns().watch_routes().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut twin = Node::new("twin", pair.near.netns(), dir.path(), &Bins::from_env().unwrap()).unwrap();
+        let config = NEAR.config(Way::Link, &twin, &[]);
+        twin.start(&config).unwrap();
+        assert!(!twin.wait_end().unwrap().success());
+        let log = twin.log_text();
+        assert!(
+            log.contains("another isthmusd manages the routes of table 254 in this network namespace"),
+            "{log}"
+        );
+        // Nor by a reload; what else the new configuration says is not applied either.
+        let config = |table: u32, rest: &str| {
+            let (state_dir, socket) = (twin.state_dir(), twin.socket());
+            format!(
+                "[node]\nname = \"twin\"\nstate_dir = {state_dir:?}\n[api]\nsocket = {socket:?}\n\
+                 [fib]\ntable = {table}\n[tunnel]\nlisten = 51999\ninterface = \"twin0\"\n{rest}"
+            )
+        };
+        let (elsewhere, here) = (config(7300, ""), config(254, "addresses = [\"10.98.0.1/24\"]\n"));
+        twin.start(&elsewhere).unwrap();
+        twin.wait_ready(LIMIT).unwrap();
+        twin.write_config(&here).unwrap();
+        twin.signal(Signal::SIGHUP).unwrap();
+        let refused = |node: &Node| {
+            let error = node.status()?.config.unwrap_or_default().last_error;
+            ensure!(error.contains("another isthmusd manages the routes of table 254"), "{error:?}");
+            ensure!(!error.contains("going back failed"), "{error}");
+            Ok(())
+        };
+        twin.wait_until("the refusal", LIMIT, refused).unwrap();
+        let connected = net("10.98.0.0/24");
+        assert!(twin.netns().routes().unwrap().iter().all(|route| route.prefix != connected));
+        assert!(twin.stop().unwrap().success());
+        let touched: Vec<RouteEvent> =
+            events.take().unwrap().into_iter().filter(|event| event.protocol == PROTOCOL).collect();
+        assert_eq!(touched, []);
+        assert_eq!(ours(&pair.near).unwrap(), pair.expected(&ANNOUNCED));
+
+        // A killed daemon holds nothing.
+        pair.near.kill().unwrap();
+        pair.near.restart().unwrap();
+        pair.near.wait_ready(LIMIT).unwrap();
+        pair.wait_routes(&ANNOUNCED);
+    });
+}

@@ -4,21 +4,34 @@
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use isthmus_lab::{
     bins::Bins,
-    mesh::{self, Family, Mesh, bgp, endpoint, neighbor, overlay, peer},
+    mesh::{self, Family, Mesh, bgp, endpoint, neighbor, outer, overlay, peer},
+    netns::Netns,
     node::Node,
     probe::{Flow, Prober, TcpSink, UdpEcho, reach, send},
     sandbox, wait,
 };
-use isthmus_proto::control::Peer;
+use isthmus_proto::control::{Peer, PeerState};
+use netlink_packet_route::route::RouteProtocol;
+use rtnetlink::RouteMessageBuilder;
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// The protocol number of our kernel routes, and that of a person's.
+const OURS: u8 = 73;
+const STATIC: u8 = 4;
+/// What gateway 2 announces, and an address of a service there.
+const ANNOUNCED: [&str; 2] = ["10.50.0.0/16", "fd50::/64"];
+const SERVICE: [&str; 2] = ["10.50.0.7", "fd50::7"];
+/// An address there that gateway 3 claims.
+const CLAIMED: [&str; 2] = ["10.50.0.9", "fd50::9"];
 /// Many segments and windows.
 const BYTES: u64 = 6_000_000;
 
@@ -69,7 +82,7 @@ fn both_families_over_both_families() {
                 assert!(mesh.node_mut(n).stop().unwrap().success());
             }
             for name in ["hub", "gw1", "gw2"] {
-                isthmus_lab::netns::Netns::named(name).delete().unwrap();
+                Netns::named(name).delete().unwrap();
             }
         }
     });
@@ -236,4 +249,203 @@ fn all_alive(prober: &Prober) {
         Ok(())
     })
     .unwrap();
+}
+
+/// Gateway 1 with kernel routes, gateway 2 that announces [`ANNOUNCED`] and runs a service there, and gateway 3, whose endpoint
+/// gateway 1 knows or not. Gateway 3 is not started; its configuration is returned.
+fn with_service(family: Family, known: bool, bins: &Bins) -> (Mesh, String, [UdpEcho; 2]) {
+    let mut mesh = Mesh::new(3, bins).unwrap();
+    let third = peer(3, known.then_some(family));
+    let tunnel = mesh.base(1) + &peer(2, Some(family)) + &third;
+    let first = tunnel + "[fib]\n" + &bgp(65001, &[]) + &neighbor(2, 65002);
+    let second = mesh.base(2) + &peer(1, Some(family)) + &bgp(65002, &ANNOUNCED) + &neighbor(1, 65001);
+    // What comes from where our own routes do not lead back is for the tunnel to judge.
+    mesh.node(1).netns().forward().unwrap();
+    mesh.node(1).netns().sysctl("net.ipv4.conf.eth0.rp_filter", "0").unwrap();
+    mesh.node_mut(1).start(&first).unwrap();
+    mesh.node_mut(2).start(&second).unwrap();
+    let echoes = SERVICE.map(|address| {
+        let address: IpAddr = address.parse().unwrap();
+        mesh.node(2).netns().add_address("lo", IpNet::from(address)).unwrap();
+        UdpEcho::start(mesh.node(2).netns(), at(address, 7)).unwrap()
+    });
+    let config = mesh.base(3) + &peer(1, Some(family));
+    let learned = |node: &Node| {
+        let routes = node.netns().routes_of(OURS)?;
+        ensure!(routes.len() == ANNOUNCED.len(), "{routes:?}");
+        Ok(())
+    };
+    mesh.node_mut(1).wait_until("the announced routes", LIMIT, learned).unwrap();
+    for echo in &echoes {
+        reach(mesh.node(1).netns(), echo.address(), LIMIT).unwrap();
+    }
+    (mesh, config, echoes)
+}
+
+/// A host route by hand: to `to` by `device`, perhaps from another source address.
+fn add_route(netns: &Netns, to: IpAddr, device: &str, source: Option<IpAddr>) -> Result<()> {
+    netns.netlink(async |handle| {
+        let mut links = handle.link().get().match_name(device.to_owned()).execute();
+        let link = links.try_next().await?.context("no such device")?;
+        let to = IpNet::from(to);
+        let mut route = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(to.addr(), to.prefix_len())?
+            .output_interface(link.header.index)
+            .protocol(RouteProtocol::Static);
+        if let Some(source) = source {
+            route = route.pref_source(source)?;
+        }
+        Ok(handle.route().add(route.build()).execute().await?)
+    })
+}
+
+/// Gateway 3 calls gateway 1 from the address that it claims, from now on.
+fn claim(mesh: &Mesh, family: Family) -> IpAddr {
+    let claimed: IpAddr = CLAIMED[family as usize].parse().unwrap();
+    let netns = mesh.node(3).netns();
+    netns.add_address("eth0", IpNet::from(claimed)).unwrap();
+    add_route(netns, outer(1)[family as usize], "eth0", Some(claimed)).unwrap();
+    claimed
+}
+
+fn drops(node: &Node, n: u8, reason: &str) -> Result<u64> {
+    Ok(peer_of(node, n)?.drops.get(reason).copied().unwrap_or(0))
+}
+
+/// Sends datagrams for a while, without waiting for answers; how many.
+fn babble(from: &Netns, to: SocketAddr, time: Duration) -> u64 {
+    let socket =
+        from.run(|| UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })).unwrap().unwrap();
+    let (began, mut sent) = (Instant::now(), 0);
+    while began.elapsed() < time {
+        // Also some that the outer network has to fragment.
+        let length = if sent % 2 == 0 { 100 } else { 1340 };
+        socket.send_to(&vec![0; length], to).unwrap();
+        sent += 1;
+        thread::sleep(Duration::from_millis(20));
+    }
+    sent
+}
+
+#[test]
+fn a_peer_that_moves_into_anothers_prefix_takes_nothing_away() {
+    sandbox::run_with_bins("a_peer_that_moves_into_anothers_prefix_takes_nothing_away", |bins| {
+        for family in Family::BOTH {
+            let (mut mesh, config, echoes) = with_service(family, true, bins);
+            mesh.node_mut(3).start(&config).unwrap();
+            let here = UdpEcho::start(mesh.node(1).netns(), at(overlay(1)[0], 7)).unwrap();
+            reach(mesh.node(3).netns(), here.address(), LIMIT).unwrap();
+            let before = [2, 3].map(|n| peer_of(mesh.node(1), n).unwrap().tx_packets);
+            let mut events = mesh.node(1).netns().watch_routes().unwrap();
+
+            let claimed = claim(&mesh, family);
+            let sent = babble(mesh.node(3).netns(), here.address(), Duration::from_secs(3));
+            let node = mesh.node(1);
+            wait::until("the count of what is not followed", LIMIT, || {
+                let refused = drops(node, 3, "endpoint_refused")?;
+                ensure!(refused > 0, "nothing was refused");
+                Ok(())
+            })
+            .unwrap();
+            let moved = peer_of(node, 3).unwrap();
+            assert_eq!(moved.endpoint, endpoint(3, family).to_string());
+            let said =
+                format!("it calls from {}, which our own routes lead into the tunnel", at(claimed, 51820));
+            assert!(moved.state_reason.contains(&said), "{}", moved.state_reason);
+
+            // Each datagram has one answer; nothing went round.
+            let sent_to = [2, 3].map(|n| peer_of(node, n).unwrap().tx_packets);
+            assert!(sent_to[0] - before[0] < 100, "{} packets to the bystander", sent_to[0] - before[0]);
+            assert!(sent_to[1] - before[1] <= sent + 50, "{} answers to {sent}", sent_to[1] - before[1]);
+            assert_eq!(drops(node, 3, "own_outer_packet").unwrap(), 0);
+            assert_eq!(events.take().unwrap(), []);
+            assert_eq!(node.netns().routes_of(OURS).unwrap().len(), ANNOUNCED.len());
+            for echo in &echoes {
+                reach(node.netns(), echo.address(), LIMIT).unwrap();
+            }
+            drop((here, echoes, mesh));
+            for name in ["hub", "gw1", "gw2", "gw3"] {
+                Netns::named(name).delete().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_first_call_from_anothers_prefix_is_not_answered() {
+    sandbox::run_with_bins("a_first_call_from_anothers_prefix_is_not_answered", |bins| {
+        let (mut mesh, config, _echoes) = with_service(Family::V4, false, bins);
+        claim(&mesh, Family::V4);
+        mesh.node_mut(3).start(&config).unwrap();
+        mesh.node_mut(3).wait_ready(LIMIT).unwrap();
+        let here = UdpEcho::start(mesh.node(1).netns(), at(overlay(1)[0], 7)).unwrap();
+        wait::until("the count of what is not followed", LIMIT, || {
+            babble(mesh.node(3).netns(), here.address(), Duration::from_millis(100));
+            ensure!(drops(mesh.node(1), 3, "endpoint_refused")? > 0, "nothing was refused");
+            Ok(())
+        })
+        .unwrap();
+        let caller = peer_of(mesh.node(1), 3).unwrap();
+        assert_eq!((caller.endpoint.as_str(), caller.state()), ("", PeerState::Idle));
+        assert!(caller.state_reason.contains("it calls from 10.50.0.9:51820"), "{}", caller.state_reason);
+        assert_eq!(mesh.node(1).netns().routes_of(OURS).unwrap().len(), ANNOUNCED.len());
+
+        // From its own place it is welcome.
+        mesh.node(3).netns().delete_route(IpNet::from(outer(1)[0]), STATIC).unwrap();
+        reach(mesh.node(3).netns(), here.address(), LIMIT).unwrap();
+        let caller = peer_of(mesh.node(1), 3).unwrap();
+        assert_eq!(caller.endpoint, endpoint(3, Family::V4).to_string());
+        assert!(!caller.state_reason.contains("it calls from"), "{}", caller.state_reason);
+    });
+}
+
+#[test]
+fn a_route_that_captures_the_tunnel_drops_and_does_not_loop() {
+    sandbox::run_with_bins("a_route_that_captures_the_tunnel_drops_and_does_not_loop", |bins| {
+        for family in Family::BOTH {
+            let mesh = start(
+                &[&|mesh| mesh.base(1) + &peer(2, Some(family)), &|mesh| {
+                    mesh.base(2) + &peer(1, Some(family))
+                }],
+                bins,
+            );
+            let (node, netns) = (mesh.node(1), mesh.node(1).netns());
+            let there = UdpEcho::start(mesh.node(2).netns(), at(overlay(2)[0], 7)).unwrap();
+            reach(netns, there.address(), LIMIT).unwrap();
+            let before = peer_of(node, 2).unwrap().tx_packets;
+
+            let captured = outer(2)[family as usize];
+            add_route(netns, captured, "isthmus0", None).unwrap();
+            let sent = babble(netns, there.address(), Duration::from_secs(3));
+            wait::until("the count of our own datagrams", LIMIT, || {
+                let own = drops(node, 2, "own_outer_packet")?;
+                ensure!(own >= sent, "{own} of {sent}");
+                Ok(())
+            })
+            .unwrap();
+            let carried = peer_of(node, 2).unwrap().tx_packets - before;
+            assert!((sent..=sent + 50).contains(&carried), "{carried} packets sealed for {sent}");
+
+            netns.delete_route(IpNet::from(captured), STATIC).unwrap();
+            reach(netns, there.address(), LIMIT).unwrap();
+            drop((there, mesh));
+            for name in ["hub", "gw1", "gw2"] {
+                Netns::named(name).delete().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn disabled_ipv6_is_told_with_its_remedy() {
+    sandbox::run_with_bins("disabled_ipv6_is_told_with_its_remedy", |bins| {
+        let mut mesh = Mesh::new(1, bins).unwrap();
+        mesh.node(1).netns().sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+        let config = mesh.base(1);
+        mesh.node_mut(1).start(&config).unwrap();
+        assert!(!mesh.node_mut(1).wait_end().unwrap().success());
+        let log = mesh.node(1).log_text();
+        assert!(log.contains("cannot set address fd7a::1/64") && log.contains("disable_ipv6"), "{log}");
+        assert_eq!(log.matches("os error").count(), 1, "{log}");
+    });
 }

@@ -68,7 +68,7 @@ impl Node {
             if self.config.fib.as_ref() != Some(&section) {
                 changes.push("fib: settings changed".into());
             }
-            handle.apply(section).await;
+            handle.apply(section).await.map_err(|error| error.to_string())?;
         }
         if let (Some(handle), Some(section)) = (&self.parts.bgp, new.bgp.clone()) {
             changes.extend(handle.apply(section).await.map_err(|error| error.to_string())?);

@@ -4,6 +4,7 @@
 //! configured table; no other route is ever changed. `plan` decides (pure), `netlink` reads and writes, `task` drives.
 
 mod config;
+mod lock;
 mod netlink;
 pub mod plan;
 mod state;
@@ -29,21 +30,41 @@ pub use config::*;
 pub use netlink::SocketError;
 pub use state::{KernelState, Summary};
 
+use lock::Lock;
 use state::States;
 
-/// Why the FIB cannot start.
+/// Why the FIB cannot start, or cannot take a configuration. Each says everything in its own line and has no `source`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Without a netlink socket there is no way to the kernel's routes.
     #[error("kernel routes: {0}; check that AF_NETLINK is allowed (RestrictAddressFamilies=, seccomp)")]
-    Socket(#[from] SocketError),
+    Socket(SocketError),
+    /// Two daemons would remove each other's routes.
+    #[error(
+        "another isthmusd manages the routes of table {0} in this network namespace; \
+         set another [fib] table, or install = false"
+    )]
+    Taken(u32),
+    /// It cannot be seen whether another daemon is there.
+    #[error(
+        "kernel routes: cannot claim table {table}: {reason}; check that AF_UNIX is allowed (RestrictAddressFamilies=, seccomp)"
+    )]
+    Lock {
+        /// The table.
+        table: u32,
+        /// What the kernel said.
+        reason: std::io::Error,
+    },
 }
+
+/// A request to the task: a new configuration and where the answer goes.
+type Request = (Config, oneshot::Sender<Result<(), Error>>);
 
 /// Asks the FIB's task. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     states: Arc<Mutex<States>>,
-    apply: mpsc::Sender<(Config, oneshot::Sender<()>)>,
+    apply: mpsc::Sender<Request>,
 }
 
 impl Handle {
@@ -64,12 +85,16 @@ impl Handle {
     }
 
     /// Applies a new configuration; returns when the kernel has been reconciled with it, or the FIB has stopped.
-    pub async fn apply(&self, config: Config) {
+    ///
+    /// # Errors
+    /// When another daemon manages the routes of the table. Then nothing was applied.
+    pub async fn apply(&self, config: Config) -> Result<(), Error> {
         let (done, applied) = oneshot::channel();
-        if self.apply.send((config, done)).await.is_ok() {
-            // An error means that the task has stopped and removed its routes: there is nothing left to apply to.
-            let _ = applied.await;
+        if self.apply.send((config, done)).await.is_err() {
+            return Ok(());
         }
+        // No answer means that the task has stopped and removed its routes: there is nothing left to apply to.
+        applied.await.unwrap_or(Ok(()))
     }
 
     fn lock(&self) -> MutexGuard<'_, States> {
@@ -81,18 +106,25 @@ impl Handle {
 /// Starts reconciling. Readiness waits for the first pass. On shutdown the task removes our routes and ends.
 ///
 /// # Errors
-/// The netlink sockets cannot be opened. Whatever else goes wrong later is shown as a route's state and tried again.
+/// The netlink sockets cannot be opened, or another daemon manages the routes of the table. Whatever else goes wrong later is shown as
+/// a route's state and tried again.
 pub async fn start(
     config: Config,
     board: Board,
     readiness: &Readiness,
     shutdown: CancellationToken,
 ) -> Result<(Handle, JoinHandle<()>), Error> {
-    let (netlink, events) = netlink::Netlink::open()?;
+    let lock = match Lock::take(config.table) {
+        Ok(lock) => Some(lock),
+        Err(error) if config.install => return Err(error),
+        // It was only to remove what an earlier run left.
+        Err(_) => None,
+    };
+    let (netlink, events) = netlink::Netlink::open().map_err(Error::Socket)?;
     let (apply, applications) = mpsc::channel(1);
     let handle = Handle { states: Arc::default(), apply };
     let pending = readiness.wait_for("fib: first reconciliation");
-    let task = task::Task::new(config, board, netlink, events, handle.states.clone());
+    let task = task::Task::new(config, board, lock, (netlink, events), handle.states.clone());
     let join = tokio::spawn(task.run(applications, pending, shutdown));
     Ok((handle, join))
 }

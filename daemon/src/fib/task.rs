@@ -14,14 +14,12 @@ use std::{
 use futures_util::{StreamExt, stream};
 use ipnet::IpNet;
 use metrics::counter;
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use tokio::{sync::mpsc, time::Instant};
 use tracing::{debug, info, warn};
 
 use super::{
-    Config, KernelState, SocketError,
+    Config, Error, KernelState, Request, SocketError,
+    lock::Lock,
     netlink::{Events, Netlink, Refusal},
     plan::{self, Kernel, Operation, Rules, Step, Wanted},
     state::States,
@@ -75,6 +73,8 @@ pub(super) struct Task {
     config: Config,
     board: Board,
     watcher: Watcher,
+    /// Without it the kernel is left alone. With `install` off it is held only until nothing of ours is left there.
+    lock: Option<Lock>,
     netlink: Netlink,
     events: Events,
     /// The sockets failed; the next pass opens new ones.
@@ -95,8 +95,8 @@ impl Task {
     pub(super) fn new(
         config: Config,
         board: Board,
-        netlink: Netlink,
-        events: Events,
+        lock: Option<Lock>,
+        (netlink, events): (Netlink, Events),
         states: Arc<Mutex<States>>,
     ) -> Self {
         let now = Instant::now();
@@ -112,6 +112,7 @@ impl Task {
             adopted: HashSet::new(),
             config,
             board,
+            lock,
             netlink,
             events,
             states,
@@ -121,7 +122,7 @@ impl Task {
     /// Reconciles until shutdown, then removes our routes.
     pub(super) async fn run(
         mut self,
-        applications: mpsc::Receiver<(Config, oneshot::Sender<()>)>,
+        applications: mpsc::Receiver<Request>,
         pending: Pending,
         shutdown: CancellationToken,
     ) {
@@ -133,11 +134,7 @@ impl Task {
         self.leave().await;
     }
 
-    async fn serve(
-        &mut self,
-        mut applications: mpsc::Receiver<(Config, oneshot::Sender<()>)>,
-        pending: Pending,
-    ) {
+    async fn serve(&mut self, mut applications: mpsc::Receiver<Request>, pending: Pending) {
         self.take_board();
         self.reconcile().await;
         drop(pending);
@@ -147,9 +144,8 @@ impl Task {
                 heard = self.events.changed(self.config.table), if !self.broken => self.heard(heard),
                 () = tokio::time::sleep_until(self.schedule.next) => self.reconcile().await,
                 Some((config, done)) = applications.recv() => {
-                    self.reconfigure(config).await;
                     // Whoever asked may have stopped waiting.
-                    let _ = done.send(());
+                    let _ = done.send(self.reconfigure(config).await);
                 }
             }
         }
@@ -231,6 +227,9 @@ impl Task {
             }
         };
         self.report(&pass);
+        if !self.config.install && pass.refused == 0 {
+            self.lock = None;
+        }
         self.schedule.finished(began, pass.refused > 0);
         if !self.adopted.is_empty() {
             self.schedule.no_later_than(self.deadline);
@@ -240,7 +239,7 @@ impl Task {
     async fn refresh(&mut self) -> Result<(), SocketError> {
         let interface = self.config.interface.clone();
         self.kernel = self.read(interface.as_deref()).await?;
-        if std::mem::take(&mut self.adopting) {
+        if std::mem::take(&mut self.adopting) && self.lock.is_some() {
             self.adopt();
         }
         Ok(())
@@ -297,7 +296,11 @@ impl Task {
 
     fn decide(&self, prefix: IpNet) -> Step {
         let rules = Rules { config: &self.config, board: &self.wanted, underlay: &self.underlay };
-        plan::decide(prefix, self.adopted.contains(&prefix), &self.kernel, rules)
+        let mut step = plan::decide(prefix, self.adopted.contains(&prefix), &self.kernel, rules);
+        if self.lock.is_none() {
+            step.operations.clear();
+        }
+        step
     }
 
     fn record(&mut self, outcome: Outcome, pass: &mut Pass) {
@@ -342,16 +345,27 @@ impl Task {
     }
 
     /// A change of the table moves our routes; any other change is found by comparing.
-    async fn reconfigure(&mut self, config: Config) {
-        if config.table != self.config.table {
-            self.clear().await;
+    async fn reconfigure(&mut self, config: Config) -> Result<(), Error> {
+        let moves = config.table != self.config.table;
+        let claims = config.install && (moves || self.lock.is_none());
+        let claimed = claims.then(|| Lock::take(config.table)).transpose()?;
+        if moves {
+            self.leave().await;
             self.adopted.clear();
+        }
+        if moves || claims {
+            self.lock = claimed;
         }
         self.config = config;
         self.reconcile().await;
+        Ok(())
     }
 
+    /// What is in the table without our lock is not ours to remove.
     async fn leave(&mut self) {
+        if self.lock.is_none() {
+            return;
+        }
         if tokio::time::timeout(LEAVE_TIME, self.clear()).await.is_err() {
             warn!(
                 seconds = LEAVE_TIME.as_secs(),

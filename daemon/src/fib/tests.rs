@@ -349,17 +349,17 @@ fn a_new_configuration_moves_the_routes() {
     in_namespace(|| async {
         let fib = Running::start(config(), &board()).await;
         let other = Config { table: 7300, ..config() };
-        timeout(PATIENCE, fib.handle.apply(other.clone())).await.unwrap();
+        timeout(PATIENCE, fib.handle.apply(other.clone())).await.unwrap().unwrap();
         assert_eq!(ours(254), [""; 0]);
         // No connected subnet in this table: the peer's own address needs a route.
         assert_eq!(ours(7300).len(), 8);
 
         let off = Config { install: false, ..other };
-        timeout(PATIENCE, fib.handle.apply(off)).await.unwrap();
+        timeout(PATIENCE, fib.handle.apply(off)).await.unwrap().unwrap();
         assert_eq!(ours(7300), [""; 0]);
         assert_eq!(fib.handle.state(&net("10.20.0.0/16")).reason(), "fib.install is false");
 
-        timeout(PATIENCE, fib.handle.apply(config())).await.unwrap();
+        timeout(PATIENCE, fib.handle.apply(config())).await.unwrap().unwrap();
         assert_eq!(ours(254), FULL);
         fib.stop().await;
     });
@@ -372,6 +372,67 @@ fn a_speaker_without_tunnels_installs_through_routers() {
         board.update_bgp(vec![(net("10.31.0.0/16"), learned(&["192.0.2.9"]))]);
         let fib = Running::start(Config { interface: None, ..config() }, &board).await;
         assert_eq!(ours(254), ["10.31.0.0/16 via 192.0.2.9 dev wire0 proto 73 metric 1073"]);
+        fib.stop().await;
+    });
+}
+
+/// What [`start`] says at once.
+async fn attempt(config: Config, board: &Board) -> Option<Error> {
+    start(config, board.clone(), &Readiness::new(), CancellationToken::new()).await.err()
+}
+
+#[test]
+fn a_table_belongs_to_one_daemon() {
+    in_namespace(|| async {
+        let board = board();
+        let first = Running::start(config(), &board).await;
+        let refused = attempt(config(), &board).await.unwrap();
+        assert_eq!(
+            format!("{:#}", anyhow::Error::from(refused)),
+            "another isthmusd manages the routes of table 254 in this network namespace; \
+             set another [fib] table, or install = false"
+        );
+
+        // One that installs nothing takes no lock and leaves the other's routes alone, when it comes and when it goes.
+        let off = Config { install: false, ..config() };
+        let second = Running::start(off.clone(), &Board::new()).await;
+        assert_eq!(ours(254), FULL);
+        let refused = timeout(PATIENCE, second.handle.apply(config())).await.unwrap().unwrap_err();
+        assert!(matches!(refused, Error::Taken(254)), "{refused}");
+        second.handle.apply(Config { table: 7300, ..off.clone() }).await.unwrap();
+        second.handle.apply(off.clone()).await.unwrap();
+        second.stop().await;
+        assert_eq!(ours(254), FULL);
+
+        // Another table is free; moving to a taken one changes nothing.
+        let other = Running::start(Config { table: 7300, ..config() }, &board).await;
+        let before = ours(7300);
+        assert!(matches!(other.handle.apply(config()).await, Err(Error::Taken(254))));
+        assert_eq!((ours(7300), ours(254).as_slice()), (before, FULL.map(String::from).as_slice()));
+
+        // Who stops installing, moves or leaves lets go.
+        first.handle.apply(off).await.unwrap();
+        assert_eq!(ours(254), [""; 0]);
+        other.handle.apply(config()).await.unwrap();
+        assert_eq!((ours(254), ours(7300)), (FULL.map(String::from).to_vec(), vec![]));
+        first.handle.apply(Config { table: 7300, ..config() }).await.unwrap();
+        first.stop().await;
+        other.stop().await;
+        Running::start(config(), &board).await.stop().await;
+        assert_eq!(ours(254), [""; 0]);
+    });
+}
+
+#[test]
+fn leftovers_go_even_if_nothing_is_to_be_installed() {
+    in_namespace(|| async {
+        let board = board();
+        Running::start(config(), &board).await.kill().await;
+        assert_eq!(ours(254), FULL);
+        let fib = Running::start(Config { install: false, ..config() }, &board).await;
+        assert_eq!(ours(254), [""; 0]);
+        // Then the table is free.
+        Running::start(config(), &board).await.stop().await;
         fib.stop().await;
     });
 }

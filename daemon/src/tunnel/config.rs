@@ -103,6 +103,7 @@ impl RawConfig {
         let mtu = self.mtu.map_or(Some(DEFAULT_MTU), |raw| check_mtu(c, &raw));
         let key = check_private_key(c, self.private_key_file, state_dir);
         check_unique(c, &self.peer);
+        check_endpoints(c, &self.peer, &addresses);
         let count = (self.addresses.len(), self.peer.len());
         let peers: Vec<_> = self.peer.into_iter().filter_map(|raw| raw.check(c)).collect();
         let (private_key_file, private_key) = key?;
@@ -204,6 +205,21 @@ fn check_unique(c: &mut Checker<'_>, peers: &[RawPeer]) {
     }
 }
 
+/// What the kernel sends to an overlay address enters the tunnel; a peer cannot be found there.
+fn check_endpoints(c: &mut Checker<'_>, peers: &[RawPeer], overlay: &[IpNet]) {
+    for raw in peers.iter().filter_map(|peer| peer.endpoint.as_ref()) {
+        let Some(Endpoint::Address(address)) = parse_endpoint(raw.get_ref()) else { continue };
+        let Some(net) = overlay.iter().find(|net| net.contains(&address.ip().to_canonical())) else {
+            continue;
+        };
+        let message =
+            format!("this endpoint lies inside the overlay {}: the tunnel would carry itself", net.trunc());
+        let help =
+            "write the peer's address in the network that the tunnel runs over, or correct `addresses`";
+        c.problem(raw.span(), message, help);
+    }
+}
+
 impl RawPeer {
     fn check(self, c: &mut Checker<'_>) -> Option<PeerConfig> {
         let name = check_name(c, &self.name);
@@ -260,4 +276,46 @@ fn parse_endpoint(text: &str) -> Option<Endpoint> {
     let good = name.len() <= 253 && name.trim_end_matches('.').split('.').all(label) && top_is_name;
     let port = port.parse().ok().filter(|port| *port != 0)?;
     good.then(|| Endpoint::Name(name.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::config::{Error, Problem, parse};
+
+    /// What is wrong with a peer at this endpoint, on a node whose overlay is 10.99.0.0/24 and fd7a::/64.
+    fn problems(endpoint: &str) -> Vec<String> {
+        let text = format!(
+            "[tunnel]\naddresses = [\"10.99.0.1/24\", \"fd7a::1/64\"]\n[[tunnel.peer]]\nname = \"b\"\n\
+             public_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\nendpoint = \"{endpoint}\"\n"
+        );
+        match parse(Path::new("/nonexistent/c.toml"), &text) {
+            Ok(_) => vec![],
+            Err(Error::Invalid { problems, .. }) => problems.iter().map(Problem::one_line).collect(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn an_endpoint_in_the_overlay_is_refused() {
+        for (endpoint, net) in [
+            ("10.99.0.2:51820", "10.99.0.0/24"),
+            ("[::ffff:10.99.0.2]:51820", "10.99.0.0/24"),
+            ("[fd7a::2]:51820", "fd7a::/64"),
+        ] {
+            let said = problems(endpoint);
+            assert!(
+                said.len() == 1
+                    && said[0].starts_with(&format!(
+                        "/nonexistent/c.toml:6: this endpoint lies inside the overlay {net}"
+                    ))
+                    && said[0].contains("`addresses`"),
+                "{said:?}"
+            );
+        }
+        for endpoint in ["10.99.1.2:51820", "[fd7b::2]:51820", "gw.example:51820"] {
+            assert_eq!(problems(endpoint), [""; 0], "{endpoint}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use isthmus_tunnel::{buffer::Outbox, x25519::StaticSecret};
+use isthmus_tunnel::{buffer::Outbox, table::Underlay, x25519::StaticSecret};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{MissedTickBehavior, interval},
@@ -103,16 +103,22 @@ impl Peers {
         }
     }
 
-    /// Tells the board the outer addresses; they change when peers roam.
+    /// Tells the board the outer addresses that the configuration names; they change when a name resolves to another one. Where a
+    /// peer calls from is not among them: no peer may take another's routes away by sending from inside them.
     pub(super) fn announce_endpoints(&self, board: &Board) {
-        let now = Instant::now();
-        let endpoints = self.list.iter().filter_map(|peer| peer.session().status(now).endpoint);
+        let endpoints = self.list.iter().filter_map(|peer| peer.configured_endpoint());
         let mut addresses: Vec<IpAddr> = endpoints.map(|endpoint| endpoint.ip()).collect();
         addresses.sort();
         addresses.dedup();
         if addresses != board.underlay() {
             board.set_underlay(addresses);
         }
+    }
+
+    /// What the packet threads read, as of now.
+    pub(super) fn snapshot(&self, config: &Config, board: &Board) -> Snapshot {
+        let underlay = Underlay { overlay: config.addresses.clone(), endpoints: board.underlay() };
+        Snapshot::new(self.list.clone(), &board.snapshot(), underlay)
     }
 
     /// Logs what changed since the last call.
@@ -197,7 +203,7 @@ impl Control {
 
     fn rebuild(&mut self) {
         self.watcher.take();
-        let snapshot = Snapshot::new(self.peers.list.clone(), &self.board.snapshot());
+        let snapshot = self.peers.snapshot(&self.config, &self.board);
         tracing::debug!(
             prefixes = snapshot.table.len(),
             peers = snapshot.peers.len(),
@@ -208,6 +214,10 @@ impl Control {
 
     /// All or nothing: whatever can fail comes before the first change that cannot be taken back.
     async fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Error> {
+        // A configuration that was read before the first start made the key, and is gone back to now, does not know the key.
+        if config.private_key.is_none() && config.private_key_file.exists() {
+            config.private_key = self.config.private_key.clone();
+        }
         let changes = changes::between(&self.config, &config)?;
         self.apply_addresses(&changes).await?;
         let words = changes.words.clone();
@@ -217,8 +227,8 @@ impl Control {
         self.peers.list.sort_by_key(|peer| order.get(&*peer.name).copied());
         std::mem::swap(&mut self.config, &mut config);
         announce(&self.board, &self.config);
-        self.rebuild();
         self.peers.announce_endpoints(&self.board);
+        self.rebuild();
         Ok(words)
     }
 

@@ -34,7 +34,7 @@ impl Engine {
     pub(super) fn new(snapshot: Snapshot, sockets: Sockets) -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = EventFd::from_flags(flags)
-            .map_err(|source| Error::System { what: "make an eventfd", source: source.into() })?;
+            .map_err(|error| Error::System { what: "make an eventfd", reason: error.into() })?;
         Ok(Self { snapshot: ArcSwap::from_pointee(snapshot), sockets, drops: Drops::default(), stop })
     }
 
@@ -83,11 +83,13 @@ impl Waiter<'_> {
 mod tests {
     use std::{net::UdpSocket, sync::Arc};
 
+    use isthmus_tunnel::table::Underlay;
+
     use super::*;
 
     #[test]
     fn waiter_wakes_for_data_and_for_the_end() {
-        let snapshot = Snapshot::new(Vec::new(), &[]);
+        let snapshot = Snapshot::new(Vec::new(), &[], Underlay::default());
         let engine = Arc::new(Engine::new(snapshot, Sockets::bind(0).unwrap()).unwrap());
         let mut waiter = engine.waiter(engine.sockets.all());
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();

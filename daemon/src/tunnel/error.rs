@@ -4,16 +4,17 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-/// Why the tunnel did not start or did not change.
+/// Why the tunnel did not start or did not change. Each says everything in its own line: none has a `source`, which would be printed
+/// a second time.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The private key could not be made.
-    #[error("cannot create the private key file {}: {source}. {remedy}", path.display())]
+    #[error("cannot create the private key file {}: {reason}. {remedy}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
         /// What the kernel said.
-        source: io::Error,
+        reason: io::Error,
         /// What to do.
         remedy: &'static str,
     },
@@ -28,7 +29,7 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The device is there but could not be set up.
-    #[error("cannot set {what} on {interface:?}: {reason}")]
+    #[error("cannot set {what} on {interface:?}: {reason}{}{remedy}", if remedy.is_empty() { "" } else { ". " })]
     Interface {
         /// The interface name.
         interface: String,
@@ -36,6 +37,8 @@ pub enum Error {
         what: String,
         /// What the kernel said.
         reason: String,
+        /// What to do; empty where the kernel's words are all we know.
+        remedy: &'static str,
     },
     /// Another process holds the UDP port.
     #[error(
@@ -44,20 +47,20 @@ pub enum Error {
     )]
     PortInUse(u16),
     /// The UDP socket could not be made.
-    #[error("cannot listen on UDP port {port}: {source}")]
+    #[error("cannot listen on UDP port {port}: {reason}")]
     Socket {
         /// The port.
         port: u16,
         /// What the kernel said.
-        source: io::Error,
+        reason: io::Error,
     },
     /// A thread, an eventfd or a netlink socket could not be made.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {reason}")]
     System {
         /// "start the transmit thread", ...
         what: &'static str,
         /// What the kernel said.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The change needs a restart. Nothing was applied.
     #[error("{0}: this needs a restart of isthmusd; nothing of the new [tunnel] section was applied")]

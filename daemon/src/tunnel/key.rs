@@ -25,14 +25,14 @@ pub(super) fn load_or_create(config: &Config) -> Result<StaticSecret, Error> {
 }
 
 fn create(path: &Path) -> Result<Secret32, Error> {
-    let secret = generate().map_err(|source| failure(path, source))?;
-    write_new(path, &secret).map_err(|source| failure(path, source))?;
+    let secret = generate().map_err(|reason| failure(path, reason))?;
+    write_new(path, &secret).map_err(|reason| failure(path, reason))?;
     tracing::info!(file = %path.display(), "made a new private key for the tunnel");
     Ok(secret)
 }
 
-fn failure(path: &Path, source: io::Error) -> Error {
-    let remedy = match source.kind() {
+fn failure(path: &Path, reason: io::Error) -> Error {
+    let remedy = match reason.kind() {
         io::ErrorKind::AlreadyExists => "It appeared while we started; start again to use it",
         io::ErrorKind::PermissionDenied => {
             "Let isthmusd write to the directory, or point private_key_file elsewhere"
@@ -40,9 +40,12 @@ fn failure(path: &Path, source: io::Error) -> Error {
         io::ErrorKind::ReadOnlyFilesystem => {
             "Point private_key_file to a writable place, or put a key there yourself"
         }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "Make room there, or point private_key_file elsewhere"
+        }
         _ => "Make it yourself: `wg genkey`, mode 0600",
     };
-    Error::Key { path: path.to_owned(), source, remedy }
+    Error::Key { path: path.to_owned(), reason, remedy }
 }
 
 /// 32 random bytes, clamped (RFC 7748 section 5) so that the file reads like one of `wg genkey`.
@@ -61,8 +64,9 @@ fn write_new(path: &Path, secret: &Secret32) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let draft = draft_name(path)?;
     let written = write_draft(&draft, secret).and_then(|()| fs::hard_link(&draft, path));
-    fs::remove_file(&draft)?;
-    written?;
+    let removed = fs::remove_file(&draft);
+    // Where there was no writing there may be nothing to remove: the first failure is the one to tell.
+    written.and(removed)?;
     File::open(directory)?.sync_all()
 }
 
@@ -113,5 +117,25 @@ mod tests {
         assert!(error.contains("tunnel.key") && error.contains("start again"), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_os_error_is_told_once() {
+        // A file in the way: not even root makes a key behind it.
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("state"), "").unwrap();
+        let error = create(&directory.path().join("state/tunnel.key")).unwrap_err();
+        let whole = format!("{:#}", anyhow::Error::from(error));
+        assert_eq!(whole.matches("os error").count(), 1, "{whole}");
+    }
+
+    #[test]
+    fn the_first_failure_is_the_one_told() {
+        // No file can be made here, so there is none to remove after it.
+        let error = write_new(Path::new("/proc/self/tunnel.key"), &Secret32::new([1; 32])).unwrap_err();
+        let made = OpenOptions::new().write(true).create_new(true).open("/proc/self/other").unwrap_err();
+        assert_eq!(error.raw_os_error(), made.raw_os_error());
+        let full = failure(Path::new("/k"), io::Error::from_raw_os_error(libc::ENOSPC)).to_string();
+        assert!(full.contains("No space left") && full.contains("Make room"), "{full}");
     }
 }

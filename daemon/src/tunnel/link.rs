@@ -23,7 +23,7 @@ pub(super) struct Link {
 impl Link {
     /// Finds the interface by name.
     pub(super) fn find(name: &str) -> Result<Self, Error> {
-        let system = |source| Error::System { what: "open a netlink socket", source };
+        let system = |reason| Error::System { what: "open a netlink socket", reason };
         let index = sys::interface_index(name).map_err(system)?;
         let (connection, netlink, _) = rtnetlink::new_connection().map_err(system)?;
         let connection = AbortOnDropHandle::new(tokio::spawn(connection));
@@ -55,7 +55,13 @@ impl Link {
         if address.addr().is_ipv6() {
             without_detection(request.message_mut());
         }
-        request.execute().await.map_err(|error| self.failure(format!("address {address}"), &error))
+        request.execute().await.map_err(|error| {
+            let mut failure = self.failure(format!("address {address}"), &error);
+            if let Error::Interface { remedy, .. } = &mut failure {
+                *remedy = why_no_address(address, errno(&error));
+            }
+            failure
+        })
     }
 
     /// Removes an address.
@@ -80,7 +86,29 @@ impl Link {
             rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
             other => other.to_string(),
         };
-        Error::Interface { interface: self.name.clone(), what, reason }
+        Error::Interface { interface: self.name.clone(), what, reason, remedy: "" }
+    }
+}
+
+fn errno(error: &rtnetlink::Error) -> i32 {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io().raw_os_error().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// What to do about a refused address. The kernel speaks of permission where it means that IPv6 is off.
+fn why_no_address(address: IpNet, errno: i32) -> &'static str {
+    match (address, errno) {
+        (IpNet::V6(_), libc::EACCES) => {
+            "IPv6 is disabled: set net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.default.disable_ipv6 to 0 \
+             (sysctl), or remove the address from `addresses` in [tunnel]"
+        }
+        (IpNet::V6(_), libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => {
+            "This kernel runs without IPv6 (ipv6.disable=1?): remove the address from `addresses` in [tunnel]"
+        }
+        (_, libc::EPERM) => "CAP_NET_ADMIN is missing",
+        _ => "",
     }
 }
 
@@ -101,4 +129,25 @@ fn message(index: u32, address: IpNet) -> AddressMessage {
 fn without_detection(message: &mut AddressMessage) {
     message.header.flags |= AddressHeaderFlags::Nodad;
     message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disabled_ipv6_is_named_as_what_it_is() {
+        let remedy = |address: &str, errno| why_no_address(address.parse().unwrap(), errno);
+        let text = Error::Interface {
+            interface: "isthmus0".into(),
+            what: "address fd7a::1/64".into(),
+            reason: "Permission denied (os error 13)".into(),
+            remedy: remedy("fd7a::1/64", libc::EACCES),
+        }
+        .to_string();
+        assert!(text.contains("(os error 13). IPv6 is disabled") && text.contains("disable_ipv6"), "{text}");
+        assert!(text.contains("remove the address"), "{text}");
+        assert!(remedy("fd7a::1/64", libc::EOPNOTSUPP).contains("without IPv6"));
+        assert_eq!(remedy("10.99.0.1/24", libc::EACCES), "");
+    }
 }

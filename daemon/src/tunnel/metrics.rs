@@ -22,7 +22,10 @@ pub(super) fn describe() {
     describe_counter!(RECEIVED_PACKETS, "Inner packets received from the peer");
     describe_counter!(SENT_PACKETS, "Inner packets sent to the peer");
     describe_gauge!(HANDSHAKE, "Unix time of the last completed handshake; absent before the first");
-    describe_counter!(DROPS, "Packets dropped, by reason");
+    describe_counter!(
+        DROPS,
+        "Packets dropped, by reason; endpoint_refused ones were taken, but not where they came from"
+    );
 }
 
 /// Copies all counters.

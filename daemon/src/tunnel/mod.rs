@@ -1,7 +1,8 @@
 //! The tunnel: one TUN device, encrypted paths to peers, and the packet threads between them.
 //!
 //! [`start`] opens everything and returns a [`Handle`]. Inside:
-//! - `transmit` and `receive` are threads that only move packets; they read `snapshot` and lock one peer at a time;
+//! - `transmit` and `receive` are threads that only move packets; they read `snapshot` and lock one peer at a time; `guard` keeps
+//!   `transmit` from sealing what was sealed already;
 //! - `control` is the task that owns the configuration: it runs the peers' timers, builds snapshots from the routes board, applies
 //!   reloads and ends the threads;
 //! - what packets look like and who they belong to is decided in the crate `isthmus-tunnel`, without any of the above.
@@ -11,6 +12,7 @@ mod config;
 mod control;
 mod engine;
 mod error;
+mod guard;
 mod key;
 mod link;
 mod metrics;
@@ -35,7 +37,6 @@ use engine::Engine;
 pub use error::Error;
 pub use isthmus_tunnel::peer::State;
 pub use peer::PeerStatus;
-use snapshot::Snapshot;
 use tun::Tun;
 use udp::Sockets;
 
@@ -69,7 +70,7 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
     control::announce(&board, &config);
     peers.announce_endpoints(&board);
     let watcher = board.subscribe();
-    let snapshot = Snapshot::new(peers.list.clone(), &board.snapshot());
+    let snapshot = peers.snapshot(&config, &board);
     let engine = Arc::new(Engine::new(snapshot, sockets)?);
     metrics::describe();
 
@@ -126,16 +127,16 @@ fn start_threads(
         let (engine, tun) = (Arc::clone(engine), Arc::clone(tun));
         spawn("isthmus-tx", move || transmit::run(&engine, &tun, mtu))
     };
-    let transmit = transmit.map_err(|source| Error::System { what: "start the transmit thread", source })?;
+    let transmit = transmit.map_err(|reason| Error::System { what: "start the transmit thread", reason })?;
     let receive = {
         let (engine, tun) = (Arc::clone(engine), Arc::clone(tun));
         spawn("isthmus-rx", move || receive::run(&engine, &tun, private))
     };
     match receive {
         Ok(receive) => Ok(vec![transmit, receive]),
-        Err(source) => {
+        Err(reason) => {
             engine.stop();
-            Err(Error::System { what: "start the receive thread", source })
+            Err(Error::System { what: "start the receive thread", reason })
         }
     }
 }

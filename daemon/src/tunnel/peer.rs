@@ -28,8 +28,16 @@ pub(super) struct Peer {
     pub(super) counters: Arc<Counters>,
     config: ArcSwap<PeerConfig>,
     session: Mutex<Session>,
-    /// Why the endpoint's name has no address.
-    unresolved: Mutex<Option<String>>,
+    resolution: Mutex<Resolution>,
+}
+
+/// What is known of an endpoint's DNS name.
+#[derive(Default)]
+struct Resolution {
+    /// What it stood for the last time it resolved.
+    address: Option<SocketAddr>,
+    /// Why it has no address now.
+    problem: Option<String>,
 }
 
 /// A peer as commands show it.
@@ -86,7 +94,7 @@ impl Peer {
             counters,
             config: ArcSwap::from_pointee(config.clone()),
             session: Mutex::new(session),
-            unresolved: Mutex::new(None),
+            resolution: Mutex::default(),
         }
     }
 
@@ -104,18 +112,30 @@ impl Peer {
     pub(super) fn reconfigure(&self, config: &PeerConfig) {
         let mut session = self.session();
         session.set_keepalive(config.persistent_keepalive);
-        if let Some(Endpoint::Address(address)) = config.endpoint
-            && self.config().endpoint != config.endpoint
-        {
-            session.set_endpoint(address);
+        let moved = self.config().endpoint != config.endpoint;
+        if let (true, Some(Endpoint::Address(address))) = (moved, &config.endpoint) {
+            session.set_endpoint(*address);
         }
         self.config.store(Arc::new(config.clone()));
-        *self.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut resolution = self.resolution();
+        resolution.problem = None;
+        if moved {
+            resolution.address = None;
+        }
+    }
+
+    /// Where the configuration says that the peer is: the literal address, or what the name stood for last.
+    pub(super) fn configured_endpoint(&self) -> Option<SocketAddr> {
+        match &self.config().endpoint {
+            Some(Endpoint::Address(address)) => Some(*address),
+            Some(Endpoint::Name(..)) => self.resolution().address,
+            None => None,
+        }
     }
 
     /// Takes the address that the endpoint's name stands for, unless the peer answers where it is.
     pub(super) fn resolved(&self, address: SocketAddr) {
-        *self.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.resolution() = Resolution { address: Some(address), problem: None };
         if !self.is_up() {
             self.session().set_endpoint(address);
         }
@@ -123,7 +143,12 @@ impl Peer {
 
     /// Remembers why the endpoint's name has no address.
     pub(super) fn unresolved(&self, reason: String) {
-        *self.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        self.resolution().problem = Some(reason);
+    }
+
+    fn resolution(&self) -> MutexGuard<'_, Resolution> {
+        // Nothing panics between two of its fields.
+        self.resolution.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -159,8 +184,7 @@ impl Peer {
     }
 
     fn reason(&self, reason: String, endpoint: Option<SocketAddr>) -> String {
-        let unresolved = self.unresolved.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*unresolved {
+        match &self.resolution().problem {
             Some(why) if endpoint.is_none() => why.clone(),
             Some(why) if !self.is_up() => format!("{reason}; {why}"),
             _ => reason,

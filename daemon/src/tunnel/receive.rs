@@ -88,7 +88,8 @@ impl Receiver {
                 run.push(datagram);
             }
             let Some(peer) = snapshot.peer(slot) else { continue };
-            peer.session().open(run.iter().copied(), now, &mut self.outbox, &mut self.inbox);
+            let captures = |address| snapshot.table.captures(address);
+            peer.session().open(run.iter().copied(), captures, now, &mut self.outbox, &mut self.inbox);
             deliver(&snapshot, slot, peer, &self.inbox, tun);
             self.inbox.clear();
         }

@@ -85,6 +85,16 @@ mod tests {
         assert!(attempt(&peer, "localhost", 51820).await);
         let endpoint = peer.status().endpoint.unwrap();
         assert!(endpoint.ip().is_loopback() && endpoint.port() == 51820);
+        assert_eq!(peer.configured_endpoint(), Some(endpoint));
+        // Where it calls from is nothing that was configured.
+        peer.session().set_endpoint("192.0.2.9:7".parse().unwrap());
+        assert_eq!(peer.configured_endpoint(), Some(endpoint));
+        peer.unresolved("the server is silent".into());
+        assert_eq!(peer.configured_endpoint(), Some(endpoint));
+        let mut config = (*peer.config()).clone();
+        config.endpoint = Some(Endpoint::Name("other.example".into(), 51820));
+        peer.reconfigure(&config);
+        assert_eq!(peer.configured_endpoint(), None);
     }
 
     #[tokio::test]

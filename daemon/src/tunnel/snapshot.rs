@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use isthmus_tunnel::{
     receive::Demux,
-    table::{Member, Slot, Table},
+    table::{Member, Slot, Table, Underlay},
 };
 
 use super::peer::Peer;
@@ -19,7 +19,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Of the board's routes, the paths through our peers count; the kernel finds gateways by itself.
-    pub(super) fn new(peers: Vec<Arc<Peer>>, routes: &[Arc<Route>]) -> Self {
+    pub(super) fn new(peers: Vec<Arc<Peer>>, routes: &[Arc<Route>], underlay: Underlay) -> Self {
         let demux = Demux::new(peers.iter().map(|peer| (peer.config().public_key, peer.index)));
         let slots: HashMap<&str, Slot> = peers.iter().map(|peer| &*peer.name).zip(0..).collect();
         let mut builder = Table::builder(peers.iter().map(|peer| member(peer)).collect());
@@ -27,6 +27,7 @@ impl Snapshot {
             let (selected, feasible) = slots_of(route, &slots);
             builder.route(route.prefix, &selected, &feasible);
         }
+        builder.underlay(underlay);
         let table = builder.build();
         Self { peers, table, demux }
     }
@@ -101,7 +102,11 @@ mod tests {
             (net("10.20.0.0/16"), vec![via("10.99.0.2", true), via("10.99.0.3", false)]),
             (net("10.20.5.0/24"), vec![via("10.0.0.1", true)]),
         ]);
-        let snapshot = Snapshot::new(vec![peer("azure", 2), peer("onprem", 3)], &board.snapshot());
+        let snapshot = Snapshot::new(
+            vec![peer("azure", 2), peer("onprem", 3)],
+            &board.snapshot(),
+            Underlay { overlay: vec![net("10.99.0.1/24")], endpoints: board.underlay() },
+        );
         assert_eq!(carrier(&snapshot, [10, 99, 0, 3]), Some("onprem"));
         assert_eq!(carrier(&snapshot, [10, 20, 1, 1]), Some("azure"));
         assert_eq!(carrier(&snapshot, [10, 20, 5, 1]), None);
@@ -109,5 +114,8 @@ mod tests {
         assert!(feasible("10.20.1.1", 0) && feasible("10.20.1.1", 1));
         assert!(feasible("10.99.0.2", 0) && !feasible("10.99.0.2", 1));
         assert!(!feasible("10.20.5.1", 0) && !feasible("8.8.8.8", 0));
+        let captures = |address: &str| snapshot.table.captures(address.parse().unwrap());
+        assert!(captures("10.20.1.1") && captures("10.99.0.77"));
+        assert!(!captures("10.20.5.1") && !captures("8.8.8.8"));
     }
 }

@@ -6,6 +6,7 @@ use isthmus_tunnel::{buffer::Outbox, counters::Drop, packet, peer::Plain, table:
 
 use super::{
     engine::Engine,
+    guard::Guard,
     snapshot::Snapshot,
     tun::{Tun, VNET_HEADER},
     udp::WhenFull,
@@ -68,15 +69,10 @@ impl Transmitter {
     /// Routes, seals and sends the batch: each peer is locked once, and its packets keep their order.
     fn forward(&mut self, engine: &Engine) {
         let snapshot = engine.snapshot.load();
+        let mut guard = Guard::new(&snapshot, engine.sockets.port());
         let batch = &mut self.items[..self.filled];
         for item in batch.iter_mut() {
-            match route(&snapshot, item.packet()) {
-                Ok(peer) => item.peer = peer,
-                Err(reason) => {
-                    engine.drops.add(reason, 1);
-                    item.peer = Slot::MAX;
-                }
-            }
+            item.peer = route(engine, &snapshot, &mut guard, item.packet()).unwrap_or(Slot::MAX);
         }
         batch.sort_unstable_by_key(|item| (item.peer, item.number));
         let now = Instant::now();
@@ -89,9 +85,18 @@ impl Transmitter {
     }
 }
 
-fn route(snapshot: &Snapshot, bytes: &[u8]) -> Result<Slot, Drop> {
-    let packet = packet::parse(bytes).map_err(|_| Drop::Malformed)?;
-    snapshot.table.route(&packet).ok_or(Drop::NoRoute)
+/// The peer to carry the packet; `None`: dropped and counted.
+fn route(engine: &Engine, snapshot: &Snapshot, guard: &mut Guard<'_>, bytes: &[u8]) -> Option<Slot> {
+    let drop = |reason| {
+        engine.drops.add(reason, 1);
+        None
+    };
+    let Ok(packet) = packet::parse(bytes) else { return drop(Drop::Malformed) };
+    if let Some(peer) = guard.sealed_for(&packet).and_then(|slot| snapshot.peer(slot)) {
+        peer.counters.drops.add(Drop::OwnOuterPacket, 1);
+        return None;
+    }
+    snapshot.table.route(&packet).or_else(|| drop(Drop::NoRoute))
 }
 
 impl Item {

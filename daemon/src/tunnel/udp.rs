@@ -44,7 +44,7 @@ impl Sockets {
     pub(super) fn bind(port: u16) -> Result<Self, Error> {
         let fail = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => Error::PortInUse(port),
-            _ => Error::Socket { port, source },
+            _ => Error::Socket { port, reason: source },
         };
         let v4 = open(Domain::IPV4, (Ipv4Addr::UNSPECIFIED, port).into()).map_err(fail)?;
         let bound = v4.local_addr().map_err(fail)?.as_socket().map_or(port, |address| address.port());

@@ -145,7 +145,7 @@ impl End {
     fn receive(&mut self, datagram: &[u8], inbox: &mut Inbox) {
         let (now, from) = (Instant::now(), SocketAddr::from(([198, 51, 100, 1], 1)));
         if self.receiver.classify(&self.demux, datagram, from, now, &mut self.out).is_ok() {
-            self.peer.open([(datagram, from)], now, &mut self.out, inbox);
+            self.peer.open([(datagram, from)], |_| false, now, &mut self.out, inbox);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What happened to packets. Every packet is either carried or counted under exactly one reason to drop it.
+//! What happened to packets. Every packet is either carried or counted under exactly one reason to drop it; only
+//! [`Drop::EndpointRefused`] counts packets that are carried.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,6 +50,10 @@ reasons! {
     UnknownPeer = "unknown_peer",
     /// A handshake that does not fit: wrong key, preshared key, timestamp or state.
     HandshakeFailed = "handshake_failed",
+    /// Came from an outer address that our own routes lead into the tunnel: what it holds is taken, the address is not followed.
+    EndpointRefused = "endpoint_refused",
+    /// A datagram of our own that was routed back into the tunnel.
+    OwnOuterPacket = "own_outer_packet",
     /// The kernel refused the inner packet.
     TunWrite = "tun_write",
     /// The kernel refused the outer datagram.

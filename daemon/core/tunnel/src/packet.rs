@@ -17,6 +17,35 @@ pub struct Packet<'a> {
     pub flow: u64,
 }
 
+impl Packet<'_> {
+    /// Source and destination port of a UDP packet, or of the first fragment of one. IPv6 extension headers other than that of a
+    /// fragment are not walked: the kernel puts none before the datagrams of a plain socket.
+    pub fn udp_ports(&self) -> Option<(u16, u16)> {
+        let transport = match self.source {
+            IpAddr::V4(_) => self.udp_v4(),
+            IpAddr::V6(_) => self.udp_v6(),
+        };
+        let [a, b, c, d] = *transport?.first_chunk()?;
+        Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+    }
+
+    fn udp_v4(&self) -> Option<&[u8]> {
+        let header = self.bytes.first_chunk::<20>()?;
+        let offset = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
+        (header[9] == UDP && offset == 0).then(|| self.bytes.get(usize::from(header[0] & 0x0f) * 4..))?
+    }
+
+    fn udp_v6(&self) -> Option<&[u8]> {
+        let (header, rest) = self.bytes.split_first_chunk::<40>()?;
+        if header[6] != FRAGMENT {
+            return (header[6] == UDP).then_some(rest);
+        }
+        let (fragment, rest) = rest.split_first_chunk::<8>()?;
+        let offset = u16::from_be_bytes([fragment[2], fragment[3]]) & 0xfff8;
+        (fragment[0] == UDP && offset == 0).then_some(rest)
+    }
+}
+
 /// Why bytes are not an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
@@ -269,6 +298,30 @@ mod tests {
         assert_eq!(parse(&plain).unwrap().flow, parse(&atomic).unwrap().flow);
     }
 
+    #[test]
+    fn udp_ports_are_those_of_whole_packets_and_first_fragments() {
+        let ports = |bytes: &[u8]| parse(bytes).unwrap().udp_ports();
+        let whole = v4([10, 0, 0, 1], [10, 0, 0, 2], [1, 2, 3, 4], 0);
+        let with = |at: usize, value: u8| {
+            let mut packet = whole.clone();
+            packet[at] = value;
+            ports(&packet)
+        };
+        assert_eq!(ports(&whole), Some((0x102, 0x304)));
+        assert_eq!(with(6, 0x20), Some((0x102, 0x304)));
+        assert_eq!(with(7, 1), None);
+        assert_eq!(with(9, TCP), None);
+        assert_eq!(with(0, 0x46), Some((0, 0)));
+        assert_eq!(with(3, 23), None);
+
+        assert_eq!(ports(&v6(UDP, &[1, 2, 3, 4])), Some((0x102, 0x304)));
+        assert_eq!(ports(&v6(FRAGMENT, &[UDP, 0, 0, 1, 0, 0, 0, 1, 1, 2, 3, 4])), Some((0x102, 0x304)));
+        assert_eq!(ports(&v6(FRAGMENT, &[UDP, 0, 0, 9, 0, 0, 0, 1, 1, 2, 3, 4])), None);
+        assert_eq!(ports(&v6(FRAGMENT, &[TCP, 0, 0, 1, 0, 0, 0, 1, 1, 2, 3, 4])), None);
+        assert_eq!(ports(&v6(TCP, &[1, 2, 3, 4])), None);
+        assert_eq!(ports(&v6(UDP, &[1, 2, 3])), None);
+    }
+
     proptest! {
         #[test]
         fn random_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), version in any::<Option<bool>>()) {
@@ -278,6 +331,7 @@ mod tests {
             if let Ok(packet) = parse(&bytes) {
                 prop_assert!(packet.bytes.len() <= bytes.len());
                 prop_assert!(packet.bytes.len() >= 20);
+                packet.udp_ports();
             }
         }
     }

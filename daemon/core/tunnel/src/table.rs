@@ -36,6 +36,16 @@ pub struct Table {
     groups: Vec<Group>,
     v4: PrefixMap<Ipv4Net, u32>,
     v6: PrefixMap<Ipv6Net, u32>,
+    underlay: Underlay,
+}
+
+/// What decides, beside the prefixes, which outer addresses our own routes lead into the tunnel.
+#[derive(Clone, Debug, Default)]
+pub struct Underlay {
+    /// The overlay's own networks: the kernel routes them to the TUN device whatever we do.
+    pub overlay: Vec<IpNet>,
+    /// Outer addresses of peers as configured: a prefix that holds one is never made a route of the kernel.
+    pub endpoints: Vec<IpAddr>,
 }
 
 /// Prefixes with equal members share one group.
@@ -76,6 +86,19 @@ impl Table {
         self.group(source).is_some_and(|group| group.feasible.binary_search(&peer).is_ok())
     }
 
+    /// True if what we send to this outer address would enter the tunnel: it lies in the overlay, or the longest prefix that covers
+    /// it leads to a peer and holds no configured endpoint. Nobody may be sought there.
+    pub fn captures(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        if self.underlay.overlay.iter().any(|net| net.contains(&address)) {
+            return true;
+        }
+        let Some((prefix, group)) = self.longest(address) else { return false };
+        let carries = self.groups.get(usize::try_from(group).unwrap_or(usize::MAX));
+        carries.is_some_and(|group| !group.selected.is_empty())
+            && !self.underlay.endpoints.iter().any(|endpoint| prefix.contains(&endpoint.to_canonical()))
+    }
+
     /// Number of prefixes.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
@@ -92,6 +115,18 @@ impl Table {
             IpAddr::V6(address) => self.v6.get_lpm(&Ipv6Net::from(address))?.1,
         };
         self.groups.get(usize::try_from(*index).ok()?)
+    }
+
+    /// The longest prefix that covers the address, and the index of its group.
+    fn longest(&self, address: IpAddr) -> Option<(IpNet, u32)> {
+        match address {
+            IpAddr::V4(address) => {
+                self.v4.get_lpm(&Ipv4Net::from(address)).map(|(net, group)| (IpNet::from(net), *group))
+            }
+            IpAddr::V6(address) => {
+                self.v6.get_lpm(&Ipv6Net::from(address)).map(|(net, group)| (IpNet::from(net), *group))
+            }
+        }
     }
 
     /// Highest random weight: a flow belongs to the live member with the highest score, so a member that goes takes only its own
@@ -121,6 +156,11 @@ impl Builder {
             IpNet::V4(prefix) => self.table.v4.insert(prefix, group),
             IpNet::V6(prefix) => self.table.v6.insert(prefix, group),
         };
+    }
+
+    /// Says what [`Table::captures`] needs to know beside the prefixes.
+    pub fn underlay(&mut self, underlay: Underlay) {
+        self.table.underlay = underlay;
     }
 
     /// The snapshot.
@@ -179,6 +219,40 @@ mod tests {
         assert_eq!(feasible("10.20.30.1"), [0; 0]);
         assert_eq!(feasible("11.0.0.1"), [0; 0]);
         assert_eq!(feasible("::ffff:10.20.0.1"), [0; 0]);
+    }
+
+    #[test]
+    fn outer_addresses_that_our_routes_lead_into_the_tunnel_are_captured() {
+        let mut builder = Table::builder(members(&[true]));
+        for (prefix, selected) in [
+            ("0.0.0.0/0", &[0][..]),
+            ("10.50.0.0/16", &[0]),
+            ("10.50.7.0/24", &[]),
+            ("fd50::/64", &[0]),
+            ("2001:db8::/32", &[0]),
+        ] {
+            builder.route(net(prefix), selected, &[]);
+        }
+        builder.underlay(Underlay {
+            overlay: vec![net("10.99.0.1/24"), net("fd7a::1/64")],
+            endpoints: vec!["192.0.2.2".parse().unwrap(), "2001:db8::2".parse().unwrap()],
+        });
+        let table = builder.build();
+        for (address, captured) in [
+            ("10.50.0.9", true),
+            ("::ffff:10.50.0.9", true),
+            ("fd50::9", true),
+            ("10.99.0.77", true),
+            ("fd7a::77", true),
+            // A prefix without peers goes through routers.
+            ("10.50.7.1", false),
+            // The default route holds a configured endpoint, and so does the IPv6 prefix.
+            ("203.0.113.5", false),
+            ("2001:db8::77", false),
+            ("2001:4860::1", false),
+        ] {
+            assert_eq!(table.captures(address.parse().unwrap()), captured, "{address}");
+        }
     }
 
     #[test]

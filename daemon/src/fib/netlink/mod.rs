@@ -31,10 +31,10 @@ const ERROR_TEXT: u16 = 1;
 
 /// The socket to the kernel is gone, or the kernel does not answer the question.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what}: {source}")]
+#[error("cannot {what}: {reason}")]
 pub struct SocketError {
     what: &'static str,
-    source: io::Error,
+    reason: io::Error,
 }
 
 /// The kernel declined one operation.
@@ -55,7 +55,7 @@ pub(super) struct Netlink {
 impl Netlink {
     /// Opens the request socket, and the one that hears of changes. Both belong to the network namespace of the calling thread.
     pub(super) fn open() -> Result<(Self, Events), SocketError> {
-        let failed = |source| SocketError { what: "open a route netlink socket", source };
+        let failed = |reason| SocketError { what: "open a route netlink socket", reason };
         let (mut connection, handle, _) = rtnetlink::new_connection().map_err(failed)?;
         connection.set_forward_done(true);
         let socket = connection.socket_mut().socket_mut();
@@ -168,7 +168,7 @@ impl Netlink {
         let mut answers = Vec::new();
         for _ in 0..DUMP_ATTEMPTS {
             let consistent = self.dump_once(&question, &mut answers).await;
-            if consistent.map_err(|source| SocketError { what, source })? {
+            if consistent.map_err(|reason| SocketError { what, reason })? {
                 break;
             }
         }

@@ -34,7 +34,7 @@ pub struct Rules<'a> {
     pub config: &'a Config,
     /// Every route of the board.
     pub board: &'a Wanted,
-    /// Outer addresses of the tunnel peers.
+    /// Outer addresses of the tunnel peers, as configured.
     pub underlay: &'a [IpAddr],
 }
 
@@ -195,6 +195,7 @@ fn unroutable_v6(net: &Ipv6Net) -> Option<&'static str> {
         Ipv6Addr::LOCALHOST => Some("loopback addresses"),
         _ if address.is_multicast() && net.prefix_len() >= 8 => Some("multicast addresses"),
         _ if address.is_unicast_link_local() && net.prefix_len() >= 10 => Some("link-local addresses"),
+        _ if address.to_ipv4_mapped().is_some() && net.prefix_len() >= 96 => Some("IPv4-mapped addresses"),
         _ => None,
     }
 }

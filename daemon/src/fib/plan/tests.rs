@@ -123,6 +123,7 @@ fn becomes_a_kernel_route() {
         // A default route may lead to a router, and a tunnel may carry a part of the overlay's subnet's neighbourhood.
         ("0.0.0.0/0", vec![via("192.0.2.9")], ours("0.0.0.0/0", gateways(&["192.0.2.9"]))),
         ("10.99.0.0/16", vec![peer()], through_tun("10.99.0.0/16")),
+        ("::fffe:0:0/95", vec![via("2001:db8::9")], ours("::fffe:0:0/95", gateways(&["2001:db8::9"]))),
     ] {
         let step = step(prefix, &hops, &kernel(&[]));
         assert_eq!(step.operations, [Operation::Add(expected)], "{prefix} {hops:?}");
@@ -145,6 +146,9 @@ fn stays_out_of_the_kernel_and_says_why() {
         ("::1/128", vec![peer()], "not_wanted", "loopback"),
         ("fe80::/64", vec![peer()], "not_wanted", "link-local"),
         ("ff02::/16", vec![peer()], "not_wanted", "multicast"),
+        ("::ffff:0:0/96", vec![peer()], "not_wanted", "IPv4-mapped"),
+        ("::ffff:10.20.0.0/112", vec![peer()], "not_wanted", "IPv4-mapped"),
+        ("::ffff:192.0.2.9/128", vec![via("2001:db8::9")], "not_wanted", "IPv4-mapped"),
         ("fd20::/48", vec![via("192.0.2.9")], "failed", "next hop 192.0.2.9 is IPv4"),
         ("fd20::/48", vec![via("fe80::9")], "failed", "link-local"),
         ("10.20.0.0/16", vec![via("10.99.0.77")], "failed", "lies behind isthmus0"),

@@ -4,7 +4,7 @@ mod liveness;
 mod waiting;
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
@@ -67,6 +67,8 @@ pub struct Peer {
     mtu: usize,
     keepalive: Option<Duration>,
     endpoint: Option<SocketAddr>,
+    /// Where the peer was heard last, if that is no place to answer to.
+    refused: Option<SocketAddr>,
     waiting: Waiting,
     liveness: Liveness,
     counters: Arc<Counters>,
@@ -101,6 +103,21 @@ enum Heard {
     Cookie,
 }
 
+/// Remembers the last judgement: the datagrams of a batch mostly come from one place.
+struct Judge<F> {
+    captures: F,
+    last: Option<(IpAddr, bool)>,
+}
+
+impl<F: Fn(IpAddr) -> bool> Judge<F> {
+    fn captures(&mut self, source: SocketAddr) -> bool {
+        match self.last {
+            Some((address, captured)) if address == source.ip() => captured,
+            _ => self.last.insert((source.ip(), (self.captures)(source.ip()))).1,
+        }
+    }
+}
+
 impl Plain<'_> {
     /// Bytes of room behind a packet that padding may need.
     pub const ROOM: usize = 15;
@@ -133,6 +150,7 @@ impl Peer {
             mtu: settings.mtu.into(),
             keepalive: settings.keepalive,
             endpoint: None,
+            refused: None,
             waiting: Waiting::default(),
             liveness: Liveness::new(live),
             counters,
@@ -145,7 +163,12 @@ impl Peer {
 
     /// Where datagrams go from now on, until an authentic packet comes from elsewhere.
     pub fn set_endpoint(&mut self, endpoint: SocketAddr) {
-        self.endpoint = Some(endpoint);
+        (self.endpoint, self.refused) = (Some(endpoint), None);
+    }
+
+    /// Where datagrams go.
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.endpoint
     }
 
     /// Changes the keepalive interval.
@@ -158,7 +181,7 @@ impl Peer {
         Status {
             endpoint: self.endpoint,
             state: self.liveness.state(),
-            reason: self.liveness.reason(now, self.endpoint),
+            reason: self.reason(now),
             handshake: self.handshake,
         }
     }
@@ -186,31 +209,67 @@ impl Peer {
     }
 
     /// Decrypts datagrams that belong to this peer; inner packets go to `inbox`, answers to `out`. The peer's endpoint becomes the
-    /// source of the last authentic one.
+    /// source of the last authentic one, unless `captures` says that what we send there would enter the tunnel: then the endpoint
+    /// stays, and answers go to it. `captures` is asked only about other addresses than the endpoint's.
     pub fn open<'a>(
         &mut self,
         batch: impl IntoIterator<Item = (&'a [u8], SocketAddr)>,
+        captures: impl Fn(IpAddr) -> bool,
         now: Instant,
         out: &mut Outbox,
         inbox: &mut Inbox,
     ) {
-        let (mut tally, mut from) = (Tally::default(), None);
+        let (mut tally, mut heard_any) = (Tally::default(), false);
+        let mut judge = Judge { captures, last: None };
         for (datagram, source) in batch {
-            match self.open_one(datagram, source, &mut tally, out, inbox) {
+            match self.open_one(datagram, source, &mut judge, &mut tally, out, inbox) {
                 Ok(Heard::Cookie) => {}
                 Ok(heard) => {
-                    from = Some(source);
-                    self.note(&heard, now);
+                    heard_any = true;
+                    let followed = self.follow(source, &mut judge);
+                    self.note(&heard, followed, now);
                 }
                 Err(reason) => self.counters.drops.add(reason, 1),
             }
         }
         tally.flush(&self.counters.received_packets, &self.counters.received_bytes);
-        if let Some(source) = from {
-            self.endpoint = Some(source);
-            self.liveness.heard(now);
+        if let (true, Some(endpoint)) = (heard_any, self.endpoint) {
             self.traffic = Some(now);
-            self.flush(source, now, out);
+            self.flush(endpoint, now, out);
+        }
+    }
+
+    /// Where to answer to a message from `source`.
+    fn answer_to(
+        &self,
+        source: SocketAddr,
+        judge: &mut Judge<impl Fn(IpAddr) -> bool>,
+    ) -> Option<SocketAddr> {
+        if self.endpoint != Some(source) && judge.captures(source) { self.endpoint } else { Some(source) }
+    }
+
+    /// Takes the source of an authentic message as the endpoint, or says no.
+    fn follow(&mut self, source: SocketAddr, judge: &mut Judge<impl Fn(IpAddr) -> bool>) -> bool {
+        let answer_to = self.answer_to(source, judge);
+        let followed = answer_to == Some(source);
+        if followed {
+            (self.endpoint, self.refused) = (answer_to, None);
+        } else {
+            self.refused = Some(source);
+            self.counters.drops.add(Drop::EndpointRefused, 1);
+        }
+        followed
+    }
+
+    fn reason(&self, now: Instant) -> String {
+        let reason = self.liveness.reason(now, self.endpoint);
+        match self.refused {
+            Some(source) => {
+                format!(
+                    "{reason}; it calls from {source}, which our own routes lead into the tunnel: not followed"
+                )
+            }
+            None => reason,
         }
     }
 
@@ -287,17 +346,21 @@ impl Peer {
         &mut self,
         datagram: &[u8],
         source: SocketAddr,
+        judge: &mut Judge<impl Fn(IpAddr) -> bool>,
         tally: &mut Tally,
         out: &mut Outbox,
         inbox: &mut Inbox,
     ) -> Result<Heard, Drop> {
-        match Tunn::parse_incoming_packet(datagram) {
-            Ok(Packet::PacketData(_)) => self.open_data(datagram, tally, inbox).map(|()| Heard::Data),
-            Ok(Packet::HandshakeInit(_)) => self.shake(datagram, source, out).map(|()| Heard::Initiation),
-            Ok(Packet::HandshakeResponse(_)) => self.shake(datagram, source, out).map(|()| Heard::Response),
-            Ok(Packet::PacketCookieReply(_)) => self.shake(datagram, source, out).map(|()| Heard::Cookie),
-            Err(_) => Err(Drop::Malformed),
-        }
+        let heard = match Tunn::parse_incoming_packet(datagram).map_err(|_| Drop::Malformed)? {
+            Packet::PacketData(_) => {
+                return self.open_data(datagram, tally, inbox).map(|()| Heard::Data);
+            }
+            Packet::HandshakeInit(_) => Heard::Initiation,
+            Packet::HandshakeResponse(_) => Heard::Response,
+            Packet::PacketCookieReply(_) => Heard::Cookie,
+        };
+        let to = self.answer_to(source, judge);
+        self.shake(datagram, to, out).map(|()| heard)
     }
 
     fn open_data(&mut self, datagram: &[u8], tally: &mut Tally, inbox: &mut Inbox) -> Result<(), Drop> {
@@ -324,21 +387,28 @@ impl Peer {
         outcome
     }
 
-    /// Takes a handshake message; the answer, if there is one, goes back to where it came from.
-    fn shake(&mut self, datagram: &[u8], source: SocketAddr, out: &mut Outbox) -> Result<(), Drop> {
-        let mut outcome = Ok(());
-        out.write(HANDSHAKE, source, |slot| match self.tunn.decapsulate(None, datagram, slot) {
-            TunnResult::Err(error) => {
-                outcome = Err(drop_reason(&error, Drop::HandshakeFailed));
-                None
+    /// Takes a handshake message; the answer, if there is one, goes to `to`.
+    fn shake(&mut self, datagram: &[u8], to: Option<SocketAddr>, out: &mut Outbox) -> Result<(), Drop> {
+        let mut answer = [0; HANDSHAKE];
+        match self.tunn.decapsulate(None, datagram, &mut answer) {
+            TunnResult::Err(error) => return Err(drop_reason(&error, Drop::HandshakeFailed)),
+            TunnResult::WriteToNetwork(answer) => {
+                if let Some(to) = to {
+                    out.push(answer, to);
+                }
             }
-            result => network_length(result),
-        });
-        outcome
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A handshake is complete for the initiator with the response, for the responder with the first packet of the new session.
-    fn note(&mut self, heard: &Heard, now: Instant) {
+    ///
+    /// All of it is a sign of life, but for a call from where we do not answer: it does not show that anything of ours arrives.
+    fn note(&mut self, heard: &Heard, followed: bool, now: Instant) {
+        if followed || !matches!(heard, Heard::Initiation) {
+            self.liveness.heard(now);
+        }
         match heard {
             Heard::Response => (self.handshake, self.initiator) = (Some(now), true),
             Heard::Initiation => self.unconfirmed = true,

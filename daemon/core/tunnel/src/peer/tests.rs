@@ -64,10 +64,22 @@ impl End {
 
     /// (answers, inner packets)
     fn open(&mut self, from: &str, arrived: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let (out, packets) = self.open_where(from, arrived, |_| false);
+        (datagrams(&out), packets)
+    }
+
+    /// [`End::open`] on a node whose routes lead some addresses into the tunnel.
+    fn open_where(
+        &mut self,
+        from: &str,
+        arrived: &[Vec<u8>],
+        captures: impl Fn(IpAddr) -> bool,
+    ) -> (Outbox, Vec<Vec<u8>>) {
         let (mut out, mut inbox) = (Outbox::new(), Inbox::new());
         let batch = arrived.iter().map(|datagram| (datagram.as_slice(), address(from)));
-        self.peer.open(batch, self.now, &mut out, &mut inbox);
-        (datagrams(&out), inbox.iter().map(<[u8]>::to_vec).collect())
+        self.peer.open(batch, captures, self.now, &mut out, &mut inbox);
+        let packets = inbox.iter().map(<[u8]>::to_vec).collect();
+        (out, packets)
     }
 
     fn tick(&mut self) -> Vec<Vec<u8>> {
@@ -163,6 +175,66 @@ fn endpoint_follows_authentic_packets_only() {
     b.open("203.0.113.66:1", &genuine);
     assert_eq!(b.drops(Drop::Replayed), 1);
     assert_eq!(endpoint(&b), Some(address("203.0.113.7:7")));
+}
+
+/// Inside a prefix that is routed into the tunnel, for [`captured`].
+const INSIDE: &str = "10.50.0.9:51820";
+
+fn captured(address: IpAddr) -> bool {
+    address == IpAddr::from([10, 50, 0, 9])
+}
+
+#[test]
+fn a_captured_source_is_heard_but_not_followed() {
+    let (mut a, mut b) = connected();
+    let sealed = a.seal(&[inner(1, 0), inner(2, 0)]);
+    let (_, packets) = b.open_where(INSIDE, &sealed, captured);
+    assert_eq!(packets, [inner(1, 0), inner(2, 0)]);
+    assert_eq!(b.drops(Drop::EndpointRefused), 2);
+    let status = b.peer.status(b.now);
+    assert_eq!((status.endpoint, status.state), (Some(address(A)), State::Up));
+    assert!(
+        status.reason.ends_with(
+            "it calls from 10.50.0.9:51820, which our own routes lead into the tunnel: not followed"
+        ),
+        "{}",
+        status.reason
+    );
+
+    // A new handshake from there is answered where the peer was.
+    let mut restarted = End::new(1, 2, None);
+    restarted.peer.set_endpoint(address(B));
+    let initiation = restarted.seal(&[inner(0, 0)]);
+    let (answers, _) = b.open_where(INSIDE, &initiation, captured);
+    assert_eq!(answers.iter().map(|(_, to)| to).collect::<Vec<_>>(), [address(A)]);
+
+    // The endpoint itself is not asked about, and the complaint ends.
+    let sealed = a.seal(&[inner(3, 0)]);
+    b.open_where(A, &sealed, |_| panic!("asked about the endpoint"));
+    assert!(b.peer.status(b.now).reason.starts_with("heard"));
+    assert!(!b.peer.status(b.now).reason.contains("not followed"));
+}
+
+#[test]
+fn a_first_call_from_a_captured_source_gets_no_answer_and_is_no_life() {
+    let (mut a, mut b) = pair(None);
+    let initiation = a.seal(&[inner(0, 0)]);
+    let (answers, _) = b.open_where(INSIDE, &initiation, captured);
+    assert!(answers.is_empty());
+    let status = b.peer.status(b.now);
+    assert_eq!((status.endpoint, status.state), (None, State::Idle));
+    assert!(status.reason.contains("it calls from 10.50.0.9:51820"), "{}", status.reason);
+    assert_eq!(b.drops(Drop::EndpointRefused), 1);
+}
+
+#[test]
+fn a_forged_packet_from_a_captured_source_changes_nothing() {
+    let (mut a, mut b) = connected();
+    let mut forged = a.seal(&[inner(1, 0)]);
+    *forged[0].last_mut().unwrap() ^= 1;
+    b.open_where(INSIDE, &forged, captured);
+    assert_eq!((b.drops(Drop::DecryptFailed), b.drops(Drop::EndpointRefused)), (1, 0));
+    assert!(!b.peer.status(b.now).reason.contains("not followed"));
 }
 
 #[test]
