@@ -66,6 +66,23 @@ fn silence_withdraws_after_the_hold_time() {
 }
 
 #[test]
+fn after_an_outage_the_session_is_back_within_seconds() {
+    for tenths in 0..60 {
+        let mut net = pair();
+        net.seconds(10);
+        net.cut.push((0, 1));
+        net.run(Duration::from_secs(60) + Duration::from_millis(100 * tenths));
+        assert!(net.through(0, TWO).is_empty());
+        net.cut.clear();
+        net.seconds(6);
+        for (n, other) in [(0, 1), (1, 0)] {
+            assert_eq!(net.status(n, other).state, State::Established, "{}", net.status(n, other).reason);
+        }
+        assert_eq!(net.through(0, TWO), ["node1"]);
+    }
+}
+
+#[test]
 fn a_death_is_passed_on_at_once() {
     let mut net = mesh(&[65_001, 65_002, 65_003]);
     net.cut.push((0, 2));
