@@ -120,9 +120,10 @@ impl Driver {
                 biased;
                 () = self.shutdown.cancelled() => break,
                 Some(command) = self.commands.recv() => self.command(command),
-                Some(input) = self.inputs.recv() => self.feed(input),
+                // Before inputs: a neighbor that sends without end must not keep us from noticing that it may no longer.
                 Ok(()) = self.statics.changed() => self.look_around(),
                 _ = looks.tick() => self.look_around(),
+                Some(input) = self.inputs.recv() => self.feed(input),
                 () = self.room.notified() => {}
                 () = alarm, if deadline.is_some() => {}
             }

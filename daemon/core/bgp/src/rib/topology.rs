@@ -123,6 +123,8 @@ mod tests {
         LostTunnel, OffLinkNextHop, OtherPeerNextHop, OutsideNextHop, OwnNextHop, TunnelNextHop,
     };
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn topology() -> Topology {
@@ -250,5 +252,37 @@ mod tests {
         assert_ne!(fewer, topology());
         let renamed = topology().tunnel.iter().map(|(prefix, _)| (prefix, "other".into())).collect();
         assert_ne!(Topology { tunnel: renamed, ..topology() }, topology());
+    }
+
+    fn small_address() -> impl Strategy<Value = IpAddr> {
+        (0u8..2, 0u8..4).prop_map(|(net, host)| IpAddr::from([10, 0, net, host]))
+    }
+
+    fn small_prefix() -> impl Strategy<Value = IpNet> {
+        (small_address(), 22u8..=32)
+            .prop_map(|(address, length)| IpNet::new(address, length).unwrap().trunc())
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_leads_out_of_the_tunnel(
+            own in prop::collection::vec(small_address(), 0..3),
+            links in prop::collection::vec(prop::collection::vec(small_prefix(), 0..3), 0..3),
+            tunnel in prop::collection::vec((small_prefix(), prop::sample::select(vec!["a", "b"])), 0..5),
+            (peer, next_hop) in (small_address(), small_address()),
+            external: bool,
+        ) {
+            let tunnel = tunnel.into_iter().map(|(prefix, name)| (prefix, name.into()));
+            let topology = Arc::new(Topology::new(own.clone(), links, tunnel));
+            let judged = NextHopRule::new(Arc::clone(&topology), peer, external, false).judge(next_hop);
+            let (leads_to, behind) = (topology.tunnel_peer(peer), topology.tunnel_peer(next_hop));
+            if judged.is_none() {
+                prop_assert!(next_hop == peer || !own.contains(&next_hop));
+                prop_assert!(leads_to.is_none() || behind.is_some());
+                prop_assert!(!external || leads_to == behind);
+            }
+            let itself = NextHopRule::new(topology, peer, external, false).judge(peer);
+            prop_assert_eq!(itself, None, "a peer may always name itself");
+        }
     }
 }
