@@ -4,6 +4,8 @@
 
 #[path = "bird/far_end.rs"]
 mod far_end;
+#[path = "bird/next_hops.rs"]
+mod next_hops;
 #[path = "bird/process.rs"]
 mod process;
 #[path = "bird/rig.rs"]

@@ -79,9 +79,7 @@ fn steps(address: IpAddr, route: &Route, message: &RouteMessage) -> Vec<String> 
         Source::Bgp => format!("BGP knows {} for it", paths(route.paths.len())),
     });
     for candidate in &message.candidates {
-        let fate = if candidate.selected { "carries traffic" } else { "is not used" };
-        let usable = if candidate.usable { "" } else { ", but is not usable now" };
-        steps.push(format!("{} {fate}{usable}: {}", describe(candidate), candidate.reason));
+        steps.push(format!("{} {}: {}", describe(candidate), fate(candidate), candidate.reason));
     }
     if let Some(kernel) = &message.kernel {
         steps.push(format!("kernel route: {}", describe_kernel(kernel)));
@@ -98,6 +96,15 @@ fn describe(candidate: &Candidate) -> String {
         (peer, "") => format!("peer {peer}"),
         ("", next_hop) => format!("gateway {next_hop}"),
         (peer, next_hop) => format!("peer {peer} (next hop {next_hop})"),
+    }
+}
+
+fn fate(candidate: &Candidate) -> &'static str {
+    match (candidate.selected, candidate.usable) {
+        (true, true) => "carries traffic",
+        (true, false) => "is chosen, but carries no traffic because it is not usable now",
+        (false, true) => "is not used",
+        (false, false) => "is not used, and is not usable now",
     }
 }
 
@@ -135,12 +142,12 @@ impl View {
                 Source::Static => "static".into(),
                 Source::Bgp => "bgp".into(),
             },
-            candidates: route.paths.iter().map(|path| self.candidate(path)).collect(),
+            candidates: route.paths.iter().map(|path| self.candidate(&route.prefix, path)).collect(),
             kernel: self.kernel.as_ref().map(|states| kernel_route(states.get(&route.prefix))),
         }
     }
 
-    fn candidate(&self, path: &Path) -> Candidate {
+    fn candidate(&self, prefix: &IpNet, path: &Path) -> Candidate {
         let peer = match &path.hop {
             Hop::Peer(peer) => peer.to_string(),
             Hop::Gateway(_) => String::new(),
@@ -150,13 +157,23 @@ impl View {
                 NextHop::Address(address) => address.to_string(),
                 NextHop::Peer(_) => String::new(),
             },
-            // A gateway is the kernel's to reach; a peer must be known to the tunnel and live.
-            usable: peer.is_empty() || self.live.get(&peer).copied().unwrap_or(false),
+            usable: self.usable(prefix, path),
             peer,
             neighbor: path.candidate.neighbor.as_deref().unwrap_or_default().to_owned(),
             selected: path.candidate.selected,
             reason: path.candidate.reason.clone(),
             as_path: path.candidate.as_path.clone(),
+        }
+    }
+
+    /// A peer must be known to the tunnel and live; a gateway is the kernel's to reach, and where it can't it refuses the route.
+    fn usable(&self, prefix: &IpNet, path: &Path) -> bool {
+        match &path.hop {
+            Hop::Peer(peer) => self.live.get(&**peer).copied().unwrap_or(false),
+            Hop::Gateway(_) => {
+                let state = self.kernel.as_ref().and_then(|states| states.get(prefix));
+                !(path.candidate.selected && matches!(state, Some(KernelState::Failed(_))))
+            }
         }
     }
 }
@@ -176,4 +193,39 @@ fn kernel_route(state: Option<&KernelState>) -> KernelRoute {
         KernelState::Stale => KernelRouteState::Stale,
     };
     KernelRoute { state: message.into(), reason: state.reason().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::Candidate as Stated;
+
+    #[test]
+    fn a_gateway_that_the_kernel_refused_carries_nothing() {
+        let prefix: IpNet = "10.20.0.0/16".parse().unwrap();
+        let gateway: IpAddr = "192.0.2.9".parse().unwrap();
+        let candidate = Stated {
+            next_hop: NextHop::Address(gateway),
+            neighbor: Some("router".into()),
+            selected: true,
+            reason: "best path".into(),
+            as_path: "65001".into(),
+        };
+        let paths = vec![Path { hop: Hop::Gateway(gateway), candidate }];
+        let route = Route { prefix, source: Source::Bgp, paths };
+        for (state, usable, said) in [
+            (KernelState::Installed, true, "gateway 192.0.2.9 carries traffic: best path"),
+            (
+                KernelState::Failed("Nexthop has invalid gateway".into()),
+                false,
+                "gateway 192.0.2.9 is chosen, but carries no traffic because it is not usable now: best path",
+            ),
+        ] {
+            let view = View { live: HashMap::new(), kernel: Some([(prefix, state)].into()) };
+            let message = view.message(&route);
+            assert_eq!(message.candidates[0].usable, usable);
+            let steps = steps("10.20.1.1".parse().unwrap(), &route, &message);
+            assert!(steps.contains(&said.to_owned()), "{steps:?}");
+        }
+    }
 }

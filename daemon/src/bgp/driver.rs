@@ -12,7 +12,7 @@ use isthmus_bgp::{ConnectionId, Event, PeerId, Speaker, fsm::State, rib::NextHop
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, mpsc, watch},
-    time::{sleep_until, timeout},
+    time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -21,17 +21,18 @@ use super::{
     connection::{Connection, set_options},
     dial::dial,
     handle::Command,
+    limiter::Limiter,
     listen::{Neighbors, accept},
     metrics, next_hops, publish,
 };
-use crate::routes::Board;
+use crate::routes::{Board, Statics};
 
 /// Inputs that wait for the driver; whoever produces more of them waits too.
 const INPUTS: usize = 64;
 /// How long connections may take to say goodbye at shutdown.
 const PARTING: Duration = Duration::from_millis(1500);
-/// At most one warning about a neighbor's faulty UPDATEs in this time.
-const FAULT_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// How often our interfaces are looked at again, beside when they are known to have changed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What happens outside.
 pub(super) enum Input {
@@ -62,8 +63,10 @@ pub(super) struct Driver {
     shutdown: CancellationToken,
     started: Instant,
     settled: bool,
-    /// When a neighbor's fault was last logged, and how many were not since.
-    fault_log: HashMap<Arc<str>, (Option<Instant>, u64)>,
+    /// The tunnel peers' prefixes.
+    statics: watch::Receiver<Statics>,
+    faults: Limiter,
+    refusals: Limiter,
 }
 
 impl Driver {
@@ -84,8 +87,9 @@ impl Driver {
             tasks.spawn(accept(listener, neighbors.subscribe(), input_sender.clone(), shutdown.clone()));
         }
         tracing::info!(asn = config.asn, router_id = %config.router_id, ?listening, "BGP started");
-        let driver = Self {
+        let mut driver = Self {
             speaker: Speaker::new(to_core(&config), rand::random(), now),
+            statics: board.statics(),
             config,
             board,
             connections: HashMap::new(),
@@ -98,13 +102,17 @@ impl Driver {
             shutdown,
             started: now,
             settled: false,
-            fault_log: HashMap::new(),
+            faults: Limiter::default(),
+            refusals: Limiter::default(),
         };
+        driver.look_around();
         Ok((driver, Handle { commands: command_sender, listening: listening.into() }))
     }
 
     pub(super) async fn run(mut self) {
         self.act();
+        let mut looks = interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let deadline = self.deadline();
             let alarm = sleep_until(deadline.unwrap_or_else(Instant::now).into());
@@ -112,6 +120,9 @@ impl Driver {
                 biased;
                 () = self.shutdown.cancelled() => break,
                 Some(command) = self.commands.recv() => self.command(command),
+                // Before inputs: a neighbor that sends without end must not keep us from noticing that it may no longer.
+                Ok(()) = self.statics.changed() => self.look_around(),
+                _ = looks.tick() => self.look_around(),
                 Some(input) = self.inputs.recv() => self.feed(input),
                 () = self.room.notified() => {}
                 () = alarm, if deadline.is_some() => {}
@@ -135,6 +146,19 @@ impl Driver {
         let timer = self.speaker.poll_timeout().map(|(at, _)| at);
         let settling = (!self.settled).then(|| self.started + self.config.graceful_restart);
         timer.into_iter().chain(settling).min()
+    }
+
+    /// Tells the speaker what lies around us. Without an answer of the kernel it goes on with what it knows.
+    fn look_around(&mut self) {
+        match next_hops::interface_addresses() {
+            Ok(entries) => {
+                let topology = next_hops::topology(&entries, &self.statics.borrow_and_update());
+                self.speaker.set_topology(topology);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot list own addresses; next hops are judged by former ones")
+            }
+        }
     }
 
     fn feed(&mut self, input: Input) {
@@ -175,7 +199,8 @@ impl Driver {
         }
     }
 
-    fn prepare(&self, stream: &TcpStream, remote: IpAddr) -> std::io::Result<(IpAddr, NextHops)> {
+    fn prepare(&mut self, stream: &TcpStream, remote: IpAddr) -> std::io::Result<(IpAddr, NextHops)> {
+        self.look_around();
         let neighbor = self.config.neighbors.iter().find(|neighbor| neighbor.address == remote);
         set_options(stream, neighbor.map_or(Duration::ZERO, |neighbor| neighbor.hold_time))?;
         let local = stream.local_addr()?.ip().to_canonical();
@@ -220,6 +245,8 @@ impl Driver {
         }
         self.neighbors.send_replace(addresses(&config));
         self.config = config;
+        // The tunnel was reloaded before us.
+        self.look_around();
         Ok(changes)
     }
 
@@ -250,6 +277,12 @@ impl Driver {
                     metrics::notified(&peer, sent, &notification);
                 }
                 Event::UpdateFault { peer, fault } => self.fault(peer, fault.disposition, &fault.to_string()),
+                Event::NextHopRefused { peer, prefix, next_hop, why } => {
+                    if let Some(not_shown) = self.refusals.admit(&peer, Instant::now()) {
+                        let (neighbor, rule) = (peer, why);
+                        tracing::warn!(%neighbor, %prefix, %next_hop, %rule, not_shown, "route refused");
+                    }
+                }
                 Event::Unsendable { peer, error } => {
                     tracing::warn!(neighbor = %peer, error, "a route cannot be announced to this neighbor");
                 }
@@ -288,20 +321,13 @@ impl Driver {
         }
     }
 
-    /// A neighbor that sends nonsense without end must not fill the log.
     fn fault(&mut self, peer: Arc<str>, disposition: Disposition, what: &str) {
-        let now = Instant::now();
-        let (last, suppressed) = self.fault_log.entry(Arc::clone(&peer)).or_default();
-        if last.is_some_and(|last| now.saturating_duration_since(last) < FAULT_LOG_INTERVAL) {
-            *suppressed += 1;
-            return;
-        }
+        let Some(not_shown) = self.faults.admit(&peer, Instant::now()) else { return };
         let action = match disposition {
             Disposition::DiscardAttribute => "the attribute was ignored",
             Disposition::TreatAsWithdraw => "its prefixes were withdrawn",
         };
-        tracing::warn!(neighbor = %peer, fault = what, action, not_shown = *suppressed, "faulty UPDATE");
-        (*last, *suppressed) = (Some(now), 0);
+        tracing::warn!(neighbor = %peer, fault = what, action, not_shown, "faulty UPDATE");
     }
 
     /// Gives each connection that has room what waits for it.

@@ -9,6 +9,7 @@ mod dial;
 mod driver;
 mod error;
 mod handle;
+mod limiter;
 mod listen;
 mod metrics;
 mod next_hops;

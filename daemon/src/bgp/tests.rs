@@ -244,6 +244,32 @@ fn announce(prefixes: &[ipnet::IpNet], bytes: &mut Vec<u8>) {
 }
 
 #[tokio::test]
+async fn next_hops_are_judged_again_when_tunnel_peers_change() {
+    let (shell, mut stream) = played(0).await;
+    let mut elsewhere = Attributes::originated(loopback(9));
+    elsewhere.as_path = AsPath::new(vec![64_507]);
+    let mut bytes = Vec::new();
+    encode_announcement(&elsewhere, &["10.8.0.0/16".parse().unwrap()], true, &mut bytes).unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    shell.until_known("10.8.0.0/16").await;
+
+    let behind_azure = || vec![(loopback(7).into(), "azure".into())];
+    shell.board.set_static(behind_azure());
+    shell.until_gone("10.8.0.0/16").await;
+    assert_eq!(shell.candidates("10.7.0.0/16").len(), 1);
+    let status = shell.neighbor().await;
+    assert_eq!((status.prefixes_received, status.prefixes_accepted), (2, 1));
+
+    shell.board.set_static(Vec::new());
+    shell.until_gone("10.7.0.0/16").await;
+    assert_eq!(shell.neighbor().await.prefixes_accepted, 0);
+    shell.board.set_static(behind_azure());
+    shell.until_known("10.7.0.0/16").await;
+    assert!(shell.candidates("10.8.0.0/16").is_empty());
+    assert_eq!(shell.neighbor().await.established_count, 1);
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_withdraws() {
     let (shell, stream) = played(0).await;
     drop(stream);

@@ -20,6 +20,9 @@ use table::Table;
 /// A tunnel peer's configured name.
 pub type PeerName = Arc<str>;
 
+/// The tunnel peers' own prefixes.
+pub type Statics = Arc<[(IpNet, PeerName)]>;
+
 /// Changes remembered for readers; one that is further behind gets the whole table.
 const LOG_LENGTH: usize = 16_384;
 
@@ -106,6 +109,7 @@ pub enum Changes {
 pub struct Board {
     state: Arc<Mutex<State>>,
     version: watch::Sender<u64>,
+    statics: watch::Sender<Statics>,
 }
 
 struct State {
@@ -136,12 +140,28 @@ impl Board {
             settled: false,
             underlay: Vec::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), version: watch::Sender::new(0) }
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            version: watch::Sender::new(0),
+            statics: watch::Sender::new(Arc::new([])),
+        }
     }
 
     /// The tunnel's peers and their prefixes; replaces what was said before, and resolves BGP's next hops again.
     pub fn set_static(&self, prefixes: Vec<(IpNet, PeerName)>) {
-        self.write(|state| state.table.set_static(prefixes));
+        self.write(|state| {
+            self.statics.send_if_modified(|statics| {
+                let differ = **statics != *prefixes;
+                *statics = prefixes.as_slice().into();
+                differ
+            });
+            state.table.set_static(prefixes)
+        });
+    }
+
+    /// The tunnel peers' prefixes, as last set; a receiver wakes when they change.
+    pub fn statics(&self) -> watch::Receiver<Statics> {
+        self.statics.subscribe()
     }
 
     /// BGP's candidates for these prefixes; an empty list withdraws.
@@ -327,6 +347,21 @@ mod tests {
             board.update_bgp(vec![(prefix, vec![via("10.0.0.1")])]);
         }
         assert!(matches!(reader.take(), Changes::All(routes) if routes.len() == LOG_LENGTH + 1));
+    }
+
+    #[test]
+    fn statics_are_told_when_they_change() {
+        let board = Board::new();
+        let mut statics = board.statics();
+        let set = |name: &str| board.set_static(vec![(net("10.99.0.2/32"), name.into())]);
+        set("azure");
+        assert!(statics.has_changed().unwrap());
+        assert_eq!(**statics.borrow_and_update(), [(net("10.99.0.2/32"), "azure".into())]);
+        set("azure");
+        board.update_bgp(vec![(net("10.20.0.0/16"), vec![via("10.99.0.2")])]);
+        assert!(!statics.has_changed().unwrap(), "nothing of them did");
+        set("onprem");
+        assert!(statics.has_changed().unwrap());
     }
 
     #[tokio::test]

@@ -67,13 +67,15 @@ pub(crate) struct Session {
     pub(crate) neighbor: &'static str,
     /// Further words for BIRD's IPv4 channel.
     pub(crate) channel: &'static str,
+    /// Further protocols of BIRD.
+    pub(crate) protocols: &'static str,
 }
 
 impl Session {
     /// One that comes up.
     pub(crate) fn over(transport: Transport) -> Self {
         let (asn, our_asn) = (THEIR_AS, OUR_AS);
-        Self { transport, asn, our_asn, hold_time: 9, neighbor: "", channel: "" }
+        Self { transport, asn, our_asn, hold_time: 9, neighbor: "", channel: "", protocols: "" }
     }
 
     fn addresses(self) -> [&'static str; 2] {
@@ -119,9 +121,11 @@ protocol bgp isthmus {{
   ipv4 {{ import all; export where source = RTS_STATIC; {channel} }};
   ipv6 {{ import all; export where source = RTS_STATIC; }};
 }}
+{protocols}
 ",
             our_asn = self.our_asn,
             channel = self.channel,
+            protocols = self.protocols,
         )
     }
 }

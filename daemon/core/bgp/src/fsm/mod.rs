@@ -417,7 +417,7 @@ impl Session {
     }
 
     fn wait(&mut self, failure: Failure, why: &str, now: Instant) {
-        let delay = self.retry.next(failure);
+        let delay = self.retry.next(failure, self.established_count > 0);
         let at = now + delay;
         let held_down = failure.holds_down();
         self.dialing = if held_down { Dialing::HoldDown(at) } else { Dialing::Waiting(at) };

@@ -52,6 +52,8 @@ impl Failure {
         match (notification.code, notification.subcode) {
             (code::OPEN, _) => Self::Open,
             (code::CEASE, code::cease::MAX_PREFIXES) => Self::MaxPrefixes,
+            // It heard nothing of us: that was the network.
+            (code::HOLD_TIMER, _) => Self::Transport,
             _ => Self::Protocol,
         }
     }
@@ -61,9 +63,11 @@ impl Failure {
         matches!(self, Self::Open | Self::MaxPrefixes)
     }
 
-    /// First delay, and the longest.
-    fn delays(self) -> (Duration, Duration) {
+    /// First delay, and the longest; jitter adds up to a quarter. `known`: the peer has been Established, so a network that failed is
+    /// expected back, and then the session should be back within seconds.
+    fn delays(self, known: bool) -> (Duration, Duration) {
         let (first, longest) = match self {
+            Self::Transport if known => (1, 4),
             Self::Transport | Self::Protocol => (1, 30),
             Self::Open => (15, 120),
             Self::MaxPrefixes => (60, 600),
@@ -72,26 +76,30 @@ impl Failure {
     }
 }
 
-/// Delays that double until a session was stable.
+/// Delays that double until a session was stable. Each kind of failure has a count of its own: a link that flaps says nothing about
+/// how long a wrong AS number will stay wrong.
 #[derive(Clone, Debug)]
 pub(super) struct Retry {
-    failures: u32,
+    /// Indexed by [`Failure`].
+    failures: [u32; 4],
     jitter: Jitter,
 }
 
 impl Retry {
     pub(super) fn new(jitter: Jitter) -> Self {
-        Self { failures: 0, jitter }
+        Self { failures: [0; 4], jitter }
     }
 
     pub(super) fn reset(&mut self) {
-        self.failures = 0;
+        self.failures = [0; 4];
     }
 
-    pub(super) fn next(&mut self, failure: Failure) -> Duration {
-        let (first, longest) = failure.delays();
-        let delay = first.saturating_mul(1 << self.failures.min(8)).min(longest);
-        self.failures = self.failures.saturating_add(1);
+    /// Delay before the next try; `known`: the peer has been Established before.
+    pub(super) fn next(&mut self, failure: Failure, known: bool) -> Duration {
+        let (first, longest) = failure.delays(known);
+        let failures = &mut self.failures[failure as usize];
+        let delay = first.saturating_mul(1 << (*failures).min(8)).min(longest);
+        *failures = failures.saturating_add(1);
         self.jitter.stretch(delay)
     }
 }
@@ -100,28 +108,47 @@ impl Retry {
 mod tests {
     use super::*;
 
+    fn assert_about(seconds: u64, delay: Duration) {
+        let expected = Duration::from_secs(seconds);
+        assert!(delay >= expected && delay <= expected * 5 / 4, "{delay:?} for {expected:?}");
+    }
+
     #[test]
     fn doubles_to_the_limit_and_never_hurries() {
         let mut retry = Retry::new(Jitter::new(7));
         for expected in [1, 2, 4, 8, 16, 30, 30, 30] {
-            let delay = retry.next(Failure::Transport);
-            let expected = Duration::from_secs(expected);
-            assert!(delay >= expected && delay <= expected * 5 / 4, "{delay:?} for {expected:?}");
+            assert_about(expected, retry.next(Failure::Transport, false));
         }
         retry.reset();
-        assert!(retry.next(Failure::Transport) < Duration::from_secs(2));
+        assert!(retry.next(Failure::Transport, false) < Duration::from_secs(2));
     }
 
     #[test]
-    fn configuration_errors_wait_longer() {
+    fn a_known_peer_is_tried_every_few_seconds() {
         let mut retry = Retry::new(Jitter::new(7));
-        assert!(retry.next(Failure::Open) >= Duration::from_secs(15));
-        assert!(retry.next(Failure::MaxPrefixes) >= Duration::from_secs(120));
+        for expected in [1, 2, 4, 4, 4, 4, 4, 4, 4, 4] {
+            assert_about(expected, retry.next(Failure::Transport, true));
+        }
+    }
+
+    #[test]
+    fn kinds_of_failure_do_not_add_up() {
+        let mut retry = Retry::new(Jitter::new(7));
+        for _ in 0..20 {
+            retry.next(Failure::Transport, true);
+            retry.next(Failure::Protocol, true);
+        }
+        for expected in [15, 30, 60, 120, 120] {
+            assert_about(expected, retry.next(Failure::Open, true));
+        }
+        for expected in [60, 120, 240, 480, 600] {
+            assert_about(expected, retry.next(Failure::MaxPrefixes, true));
+        }
     }
 
     #[test]
     fn jitter_differs_between_seeds() {
-        let draw = |seed| Retry::new(Jitter::new(seed)).next(Failure::Transport);
+        let draw = |seed| Retry::new(Jitter::new(seed)).next(Failure::Transport, false);
         assert!((1..20).any(|seed| draw(seed) != draw(0)));
     }
 }

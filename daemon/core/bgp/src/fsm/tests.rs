@@ -255,6 +255,28 @@ fn a_stable_session_clears_the_record() {
 }
 
 #[test]
+fn short_sessions_do_not_lengthen_the_first_hold_down() {
+    let mut now = Instant::now();
+    let mut session = started(now);
+    session.handle_dial_failed("connection refused", now);
+    for n in 0..40 {
+        let id = ConnectionId(n);
+        assert_eq!(session.handle_accepted(id, now), Ok(()), "back-off refuses nobody");
+        session.handle_input(id, Input::Open(peer_open(9)), now);
+        session.handle_input(id, Input::Keepalive, now);
+        assert_eq!(session.state(), State::Established);
+        now += seconds(2);
+        session.handle_closed(id, "peer closed the connection", now);
+    }
+    let id = ConnectionId(40);
+    session.handle_accepted(id, now).unwrap();
+    session.handle_input(id, Input::Open(Open::new(1, 9, Ipv4Addr::new(9, 9, 9, 9), Families::ALL)), now);
+    let (until, what) = session.poll_timeout().unwrap();
+    assert_eq!(what, "hold-down");
+    assert!(until >= now + seconds(15) && until < now + seconds(19), "{:?}", until - now);
+}
+
+#[test]
 fn stop_is_final_until_started() {
     let now = Instant::now();
     let mut session = established(now);

@@ -2,12 +2,12 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::NextHops;
+use super::{NextHopRule, NextHops};
 use crate::{Policy, wire::Attributes};
 
 /// Why a path is not used, whatever the others are like.
@@ -19,16 +19,44 @@ pub enum Ineligible {
     OwnAsn,
     /// Its ORIGINATOR_ID or CLUSTER_LIST names us (RFC 4456 section 8).
     Reflected,
-    /// Its next hop is our own address.
+    /// Its next hop is an address of this node.
     OwnNextHop,
+    /// Its session leads to a tunnel peer, and its next hop is not behind that peer.
+    OtherPeerNextHop,
+    /// Its session leads over the tunnel, and its next hop does not.
+    OutsideNextHop,
+    /// Its session led over the tunnel, and no tunnel peer has the neighbor's address any more.
+    LostTunnel,
+    /// Its session is outside the tunnel, and its next hop is behind a tunnel peer.
+    TunnelNextHop,
+    /// Its next hop is on no subnet that we share with the neighbor (RFC 4271 section 6.3).
+    OffLinkNextHop,
     /// Its next hop is link-local, and no interface goes with it.
     LinkLocalNextHop,
     /// Its next hop is an IPv4 address written as an IPv6 one.
     MappedNextHop,
     /// Its next hop is a loopback address.
     LoopbackNextHop,
-    /// Its prefix is not one that packets are routed by: multicast, link-local, loopback.
+    /// Its prefix is not one that packets are routed by: multicast, link-local, loopback, reserved, IPv4 written as IPv6.
     Prefix,
+}
+
+impl Ineligible {
+    /// True if the next hop is what is wrong: a neighbor that is set up right sends no such path.
+    pub fn is_next_hop(self) -> bool {
+        match self {
+            Self::Policy | Self::OwnAsn | Self::Reflected | Self::Prefix => false,
+            Self::OwnNextHop
+            | Self::OtherPeerNextHop
+            | Self::OutsideNextHop
+            | Self::LostTunnel
+            | Self::TunnelNextHop
+            | Self::OffLinkNextHop
+            | Self::LinkLocalNextHop
+            | Self::MappedNextHop
+            | Self::LoopbackNextHop => true,
+        }
+    }
 }
 
 impl fmt::Display for Ineligible {
@@ -37,17 +65,28 @@ impl fmt::Display for Ineligible {
             Self::Policy => "refused by the import policy",
             Self::OwnAsn => "our own AS is on its AS_PATH",
             Self::Reflected => "it started here and was reflected back",
-            Self::OwnNextHop => "its next hop is our own address",
+            Self::OwnNextHop => "its next hop is an address of this node",
+            Self::OtherPeerNextHop => "its next hop is not behind the tunnel peer that the session leads to",
+            Self::OutsideNextHop => {
+                "its next hop is behind no tunnel peer, but the session leads over the tunnel"
+            }
+            Self::LostTunnel => "no tunnel peer has the neighbor's address any more",
+            Self::TunnelNextHop => {
+                "its next hop is behind a tunnel peer, but the session is outside the tunnel"
+            }
+            Self::OffLinkNextHop => "its next hop is on no subnet that we share with the neighbor",
             Self::LinkLocalNextHop => "its next hop is link-local",
             Self::MappedNextHop => "its next hop is an IPv4 address written as IPv6",
             Self::LoopbackNextHop => "its next hop is a loopback address",
-            Self::Prefix => "its prefix is multicast, link-local or loopback",
+            Self::Prefix => {
+                "its prefix is multicast, link-local, loopback, reserved or an IPv4 one written as IPv6"
+            }
         })
     }
 }
 
 /// What a peer's paths are judged by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ImportRules {
     /// Own AS number.
     pub local_asn: u32,
@@ -59,6 +98,8 @@ pub struct ImportRules {
     pub peer: IpAddr,
     /// The peer's import policy.
     pub policy: Policy,
+    /// Where the session leads, and which next hops are usable because of that.
+    pub next_hops: NextHopRule,
 }
 
 impl ImportRules {
@@ -71,13 +112,14 @@ impl ImportRules {
             (!is_routable(prefix), Ineligible::Prefix),
             (attributes.as_path.contains(self.local_asn), Ineligible::OwnAsn),
             (reflected, Ineligible::Reflected),
+            (self.policy == Policy::None, Ineligible::Policy),
             (self.is_own(next_hop), Ineligible::OwnNextHop),
             (is_link_local(next_hop), Ineligible::LinkLocalNextHop),
             (next_hop.to_canonical() != next_hop, Ineligible::MappedNextHop),
             (next_hop.is_loopback() && !self.peer.is_loopback(), Ineligible::LoopbackNextHop),
-            (self.policy == Policy::None, Ineligible::Policy),
         ];
-        found.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why)
+        let found = found.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why);
+        found.or_else(|| self.next_hops.judge(next_hop))
     }
 
     fn is_own(&self, address: IpAddr) -> bool {
@@ -92,33 +134,55 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
+/// Prefixes inside these are never routed by (RFC 6890, RFC 4291). The default routes contain them and are fine.
+const MARTIANS: [IpNet; 9] = [
+    // This network, loopback, link-local; multicast and what is reserved above it.
+    v4([0, 0, 0, 0], 8),
+    v4([127, 0, 0, 0], 8),
+    v4([169, 254, 0, 0], 16),
+    v4([224, 0, 0, 0], 3),
+    // Unspecified, loopback, IPv4 written as IPv6, link-local, multicast.
+    v6([0, 0, 0, 0, 0, 0, 0, 0], 128),
+    v6([0, 0, 0, 0, 0, 0, 0, 1], 128),
+    v6([0, 0, 0, 0, 0, 0xffff, 0, 0], 96),
+    v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
+    v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),
+];
+
+const fn v4([a, b, c, d]: [u8; 4], length: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), length))
+}
+
+const fn v6([a, b, c, d, e, f, g, h]: [u16; 8], length: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), length))
+}
+
 fn is_routable(prefix: &IpNet) -> bool {
-    let address = prefix.network();
-    let loopback = address.is_loopback() && prefix.prefix_len() >= 8;
-    let link_local = match address {
-        IpAddr::V4(v4) => v4.is_link_local() && prefix.prefix_len() >= 16,
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    let multicast = match prefix {
-        IpNet::V4(net) => net.addr().octets()[0] >= 224,
-        IpNet::V6(net) => net.addr().is_multicast(),
-    };
-    !(loopback || link_local || multicast)
+    !MARTIANS.iter().any(|martian| martian.contains(prefix))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::AsPath;
+    use crate::{rib::Topology, wire::AsPath};
 
     #[test]
     fn judgements() {
+        let topology = Topology::new(
+            [],
+            [],
+            [
+                ("10.99.0.2/32".parse().unwrap(), "peer".into()),
+                ("fd00::2/128".parse().unwrap(), "peer".into()),
+            ],
+        );
         let rules = ImportRules {
             local_asn: 65_001,
             router_id: Ipv4Addr::new(10, 0, 0, 1),
             own: NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: Some("fd00::1".parse().unwrap()) },
             peer: "10.99.0.2".parse().unwrap(),
             policy: Policy::All,
+            next_hops: NextHopRule::new(topology.into(), "10.99.0.2".parse().unwrap(), true, false),
         };
         let judge = |prefix: &str, next_hop: &str, change: fn(&mut Attributes)| {
             let mut attributes = Attributes::originated(next_hop.parse().unwrap());
@@ -128,7 +192,13 @@ mod tests {
         };
         let same: fn(&mut Attributes) = |_| {};
         assert_eq!(judge("10.20.0.0/16", "10.99.0.2", same), None);
-        assert_eq!(judge("0.0.0.0/0", "10.99.0.2", same), None);
+        for prefix in
+            ["0.0.0.0/0", "126.0.0.0/7", "169.0.0.0/8", "223.255.255.0/24", "::/0", "::/64", "::fffe:0:0/96"]
+        {
+            assert_eq!(judge(prefix, "10.99.0.2", same), None, "{prefix}");
+        }
+        assert_eq!(judge("2001:db8::/32", "fd00::2", same), None);
+        assert_eq!(judge("10.20.0.0/16", "10.99.0.3", same), Some(Ineligible::OtherPeerNextHop));
         assert_eq!(judge("10.20.0.0/16", "10.99.0.1", same), Some(Ineligible::OwnNextHop));
         assert_eq!(judge("2001:db8::/32", "fd00::1", same), Some(Ineligible::OwnNextHop));
         assert_eq!(judge("2001:db8::/32", "fe80::1", same), Some(Ineligible::LinkLocalNextHop));
@@ -136,7 +206,14 @@ mod tests {
         assert_eq!(judge("10.20.0.0/16", "127.0.0.1", same), Some(Ineligible::LoopbackNextHop));
         for prefix in [
             "127.0.0.0/8",
+            "127.1.2.3/32",
+            "0.0.0.0/32",
             "224.0.0.0/4",
+            "240.0.0.0/4",
+            "255.255.255.255/32",
+            "::/128",
+            "::ffff:0:0/96",
+            "::ffff:10.20.0.0/112",
             "239.1.0.0/16",
             "ff00::/8",
             "fe80::/64",

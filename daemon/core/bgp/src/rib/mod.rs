@@ -7,6 +7,7 @@ mod decision;
 mod export;
 mod import;
 mod intern;
+mod topology;
 
 use std::{collections::HashMap, net::IpAddr, net::Ipv4Addr, sync::Arc};
 
@@ -18,6 +19,7 @@ pub use decision::{Multipath, Step, Verdict};
 pub use export::{ExportTarget, Withheld, export};
 pub use import::{ImportRules, Ineligible};
 use intern::Interner;
+pub use topology::{NextHopRule, Topology};
 
 /// Own addresses of a session, one for each family: what "next hop self" means on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

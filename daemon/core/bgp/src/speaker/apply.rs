@@ -1,12 +1,13 @@
 //! A new configuration: only what differs is touched, and a session whose peer did not change does not notice.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use super::{Config, Peer, PeerConfig, PeerId, Speaker};
+use super::{Config, Event, Peer, PeerConfig, PeerId, Speaker};
 use crate::{
     Families,
     adj_out::AdjOut,
     fsm::{Session, SessionConfig},
+    rib::Topology,
     wire::{Notification, code},
 };
 
@@ -134,12 +135,38 @@ impl Speaker {
         self.settle(id);
     }
 
-    fn judge_again(&mut self, id: PeerId) {
-        let rules =
-            self.peers.get(&id).and_then(|peer| peer.import_rules(self.config.asn, self.config.router_id));
-        if let Some(rules) = rules {
-            self.dirty.extend(self.rib.reconsider(id, |prefix, attributes| rules.judge(prefix, attributes)));
+    /// What lies around this node has perhaps changed: judges every path by it, those already here too. To be called before the first
+    /// connection, and whenever addresses or tunnel peers' prefixes change; what stayed the same costs nothing.
+    pub fn set_topology(&mut self, topology: Topology) {
+        if *self.topology == topology {
+            return;
         }
+        self.topology = Arc::new(topology);
+        for id in self.peers.keys().copied().collect::<Vec<_>>() {
+            if let Some(peer) = self.peers.get_mut(&id) {
+                let over_tunnel = self.topology.tunnel_peer(peer.config.address).is_some();
+                peer.up.iter_mut().for_each(|up| up.over_tunnel |= over_tunnel);
+            }
+            self.judge_again(id);
+        }
+        self.propagate();
+    }
+
+    fn judge_again(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let name = Arc::clone(&peer.config.name);
+        let rules = peer.import_rules(self.config.asn, self.config.router_id, &self.topology);
+        let Some(rules) = rules else { return };
+        let mut refused = None;
+        let changed = self.rib.reconsider(id, |prefix, attributes| {
+            let ineligible = rules.judge(prefix, attributes);
+            if refused.is_none() {
+                refused = Event::next_hop_refused(&name, *prefix, attributes, ineligible);
+            }
+            ineligible
+        });
+        self.dirty.extend(changed);
+        self.events.extend(refused);
     }
 
     fn session_config(&self, peer: &PeerConfig) -> SessionConfig {

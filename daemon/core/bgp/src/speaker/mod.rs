@@ -1,7 +1,7 @@
 //! The façade: peers, their connections, the RIB, and what each peer is told.
 //!
 //! How to drive it:
-//! 1. [`Speaker::new`]. Sessions start at once.
+//! 1. [`Speaker::new`], then [`Speaker::set_topology`], then and at every change. Sessions start at once.
 //! 2. Feed what happens: [`Speaker::handle_connected`] or [`Speaker::handle_dial_failed`] in answer to [`Event::Dial`],
 //!    [`Speaker::handle_accepted`], [`Speaker::handle_bytes`], [`Speaker::handle_closed`], and [`Speaker::handle_timeout`] at
 //!    [`Speaker::poll_timeout`].
@@ -30,7 +30,7 @@ use crate::{
     Family,
     adj_out::AdjOut,
     fsm::{Action, Jitter, Negotiated, State},
-    rib::{Neighbor, NextHops, Path, Rib, Source, export},
+    rib::{Ineligible, Neighbor, NextHops, Path, Rib, Source, Topology, export},
     wire::{Attributes, Fault, Notification, Peering, code, encode_keepalive},
 };
 pub use config::{Config, PeerConfig, Policy};
@@ -94,6 +94,17 @@ pub enum Event {
         /// The worst fault of the message, and what was done about it.
         fault: Fault,
     },
+    /// A path is not used because of its next hop. One event for each UPDATE, or for each look at all of a peer's paths.
+    NextHopRefused {
+        /// The peer's name.
+        peer: Arc<str>,
+        /// The first such prefix.
+        prefix: IpNet,
+        /// Its next hop.
+        next_hop: IpAddr,
+        /// The rule.
+        why: Ineligible,
+    },
     /// Prefixes could not be announced: their attributes fit into no message.
     Unsendable {
         /// The peer's name.
@@ -101,6 +112,19 @@ pub enum Event {
         /// Why.
         error: String,
     },
+}
+
+impl Event {
+    /// The event, if that is why the path is not used.
+    fn next_hop_refused(
+        peer: &Arc<str>,
+        prefix: IpNet,
+        attributes: &Attributes,
+        ineligible: Option<Ineligible>,
+    ) -> Option<Self> {
+        let why = ineligible.filter(|why| why.is_next_hop())?;
+        Some(Self::NextHopRefused { peer: Arc::clone(peer), prefix, next_hop: attributes.next_hop, why })
+    }
 }
 
 /// Why an incoming connection is not taken.
@@ -128,6 +152,7 @@ pub struct Speaker {
     peers: BTreeMap<PeerId, Peer>,
     owners: HashMap<ConnectionId, PeerId>,
     rib: Rib,
+    topology: Arc<Topology>,
     events: VecDeque<Event>,
     /// Prefixes that the peers have not been told about yet.
     dirty: BTreeSet<IpNet>,
@@ -144,6 +169,7 @@ impl Speaker {
         let nothing = Config { announce: Vec::new(), peers: Vec::new(), ..config.clone() };
         let mut speaker = Self {
             rib: Rib::new(config.multipath),
+            topology: Arc::default(),
             config: nothing,
             peers: BTreeMap::new(),
             owners: HashMap::new(),
@@ -373,7 +399,9 @@ impl Speaker {
             external: negotiated.peering != Peering::Internal,
         });
         peer.out = AdjOut::new(negotiated.families);
-        peer.up = Some(Up { connection, neighbor, negotiated, own, end_of_rib: Default::default() });
+        let over_tunnel = self.topology.tunnel_peer(peer.config.address).is_some();
+        let end_of_rib = Default::default();
+        peer.up = Some(Up { connection, neighbor, negotiated, own, end_of_rib, over_tunnel });
         for prefix in self.rib.prefixes().collect::<Vec<_>>() {
             self.tell(id, prefix);
         }

@@ -11,7 +11,7 @@ use crate::{
     Families,
     adj_out::AdjOut,
     fsm::{Negotiated, Session, State},
-    rib::{Counts, ExportTarget, ImportRules, Neighbor, NextHops},
+    rib::{Counts, ExportTarget, ImportRules, Neighbor, NextHopRule, NextHops, Topology},
 };
 
 #[derive(Debug)]
@@ -53,6 +53,8 @@ pub(super) struct Up {
     pub(super) own: NextHops,
     /// Families whose End-of-RIB has come.
     pub(super) end_of_rib: Families,
+    /// Since it came up it has led over the tunnel, perhaps not now.
+    pub(super) over_tunnel: bool,
 }
 
 /// A peer's state, for showing.
@@ -138,9 +140,17 @@ impl Peer {
         self.up.as_ref().is_some_and(|up| up.end_of_rib == up.negotiated.families)
     }
 
-    pub(super) fn import_rules(&self, local_asn: u32, router_id: Ipv4Addr) -> Option<ImportRules> {
+    pub(super) fn import_rules(
+        &self,
+        local_asn: u32,
+        router_id: Ipv4Addr,
+        topology: &Arc<Topology>,
+    ) -> Option<ImportRules> {
         let up = self.up.as_ref()?;
+        let (address, external) = (self.config.address, up.neighbor.external);
+        let next_hops = NextHopRule::new(Arc::clone(topology), address, external, up.over_tunnel);
         Some(ImportRules {
+            next_hops,
             local_asn,
             router_id,
             own: up.own,

@@ -82,11 +82,13 @@ impl Speaker {
 
     fn apply_update(&mut self, id: PeerId, update: Update, now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        let Some(rules) = peer.import_rules(self.config.asn, self.config.router_id) else { return };
+        let rules = peer.import_rules(self.config.asn, self.config.router_id, &self.topology);
+        let Some(rules) = rules else { return };
+        let name = Arc::clone(&peer.config.name);
         let Some(up) = &mut peer.up else { return };
         // One event for each message, however many faults it is stuffed with.
         if let Some(fault) = update.faults.into_iter().max_by_key(|fault| fault.disposition) {
-            self.events.push_back(Event::UpdateFault { peer: Arc::clone(&peer.config.name), fault });
+            self.events.push_back(Event::UpdateFault { peer: Arc::clone(&name), fault });
         }
         if let Some(family) = update.end_of_rib {
             up.end_of_rib.insert(family);
@@ -97,15 +99,18 @@ impl Speaker {
             }
         }
         let source = Source::Peer(Arc::clone(&up.neighbor));
+        let mut refused = None;
         for announcement in update.announced {
             let attributes = self.rib.intern(announcement.attributes);
             for prefix in announcement.prefixes {
                 let ineligible = rules.judge(&prefix, &attributes);
+                refused = refused.or_else(|| Event::next_hop_refused(&name, prefix, &attributes, ineligible));
                 if self.rib.announce(prefix, source.clone(), Arc::clone(&attributes), ineligible) {
                     self.dirty.insert(prefix);
                 }
             }
         }
+        self.events.extend(refused);
         self.check_prefix_limit(id, now);
     }
 

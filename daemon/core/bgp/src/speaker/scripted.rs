@@ -204,9 +204,38 @@ fn next_hops_that_lead_nowhere_are_kept_with_the_reason() {
     peer.announce("10.9.0.0/16", |attributes| attributes.next_hop = v4(0).into());
     assert!(!peer.used("10.9.0.0/16"));
     let verdict = peer.speaker.paths(&"10.9.0.0/16".parse().unwrap())[0].verdict;
-    assert_eq!(verdict.to_string(), "its next hop is our own address");
+    assert_eq!(verdict.to_string(), "its next hop is an address of this node");
     peer.announce("10.9.0.0/16", |_| {});
     assert!(peer.used("10.9.0.0/16"));
+}
+
+#[test]
+fn a_refused_next_hop_is_told_once_for_each_update() {
+    let mut peer = Scripted::new(true, 65_001, &[]);
+    let behind = [(IpAddr::from(v4(50)).into(), "tunnel-peer".into())];
+    peer.speaker.set_topology(Topology::new([], [], behind));
+    while peer.speaker.poll_event().is_some() {}
+    let mut attributes = Attributes::originated("192.0.2.1".parse().unwrap());
+    attributes.as_path = AsPath::new(vec![PEER_AS]);
+    let prefixes = ["10.8.0.0/16", "10.9.0.0/16"].map(|prefix| prefix.parse().unwrap());
+    let mut bytes = Vec::new();
+    encode_announcement(&attributes, &prefixes, true, &mut bytes).unwrap();
+    let refused = Event::NextHopRefused {
+        peer: "node50".into(),
+        prefix: prefixes[0],
+        next_hop: "192.0.2.1".parse().unwrap(),
+        why: Ineligible::OtherPeerNextHop,
+    };
+    for _ in 0..2 {
+        peer.send(&bytes);
+        let told: Vec<_> = std::iter::from_fn(|| peer.speaker.poll_event()).collect();
+        assert_eq!(told, std::slice::from_ref(&refused));
+    }
+    let status = peer.speaker.status();
+    let of_peer = status.iter().find(|status| &*status.name == "node50").unwrap();
+    assert_eq!((of_peer.prefixes_received, of_peer.prefixes_accepted), (2, 0));
+    assert!(!peer.used("10.8.0.0/16") && !peer.used("10.9.0.0/16"));
+    assert!(peer.heard().is_empty());
 }
 
 #[test]

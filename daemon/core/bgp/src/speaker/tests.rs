@@ -3,6 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{net::*, *};
+use crate::rib::{Ineligible, Topology};
 
 fn notified(net: &Net, n: usize, sent: bool) -> Vec<(u8, u8)> {
     let found = net.nodes[n].events.iter().filter_map(|event| match event {
@@ -66,6 +67,23 @@ fn silence_withdraws_after_the_hold_time() {
 }
 
 #[test]
+fn after_an_outage_the_session_is_back_within_seconds() {
+    for tenths in 0..60 {
+        let mut net = pair();
+        net.seconds(10);
+        net.cut.push((0, 1));
+        net.run(Duration::from_secs(60) + Duration::from_millis(100 * tenths));
+        assert!(net.through(0, TWO).is_empty());
+        net.cut.clear();
+        net.seconds(6);
+        for (n, other) in [(0, 1), (1, 0)] {
+            assert_eq!(net.status(n, other).state, State::Established, "{}", net.status(n, other).reason);
+        }
+        assert_eq!(net.through(0, TWO), ["node1"]);
+    }
+}
+
+#[test]
 fn a_death_is_passed_on_at_once() {
     let mut net = mesh(&[65_001, 65_002, 65_003]);
     net.cut.push((0, 2));
@@ -84,11 +102,54 @@ fn own_routes_do_not_come_back() {
     for n in 0..3 {
         let own = format!("10.{}.0.0/16", n + 1);
         let paths = net.nodes[n].speaker.paths(&own.parse().unwrap());
-        let loops =
-            paths.iter().filter(|path| path.verdict.ineligible() == Some(crate::rib::Ineligible::OwnAsn));
+        let loops = paths.iter().filter(|path| path.verdict.ineligible() == Some(Ineligible::OwnAsn));
         assert_eq!(loops.count(), paths.len() - 1, "every foreign path to it has our AS on it");
         assert_eq!(net.through(n, &own), ["local"]);
     }
+}
+
+/// Node 0 reaches 1 and 2 over the tunnel, each behind a peer of its own.
+fn tunnels(of_one: &[IpAddr], of_two: &[IpAddr]) -> Topology {
+    let behind = |name: &'static str| move |address: &IpAddr| (IpNet::from(*address), name.into());
+    Topology::new([], [], of_one.iter().map(behind("one")).chain(of_two.iter().map(behind("two"))))
+}
+
+#[test]
+fn a_better_path_does_not_win_with_a_next_hop_that_is_not_the_peers() {
+    let mut net = mesh(&[65_001, 65_002, 65_003]);
+    let (one, two) = ([v4(1).into(), v6(1).into()], [v4(2).into(), v6(2).into()]);
+    net.nodes[0].speaker.set_topology(tunnels(&one, &two));
+    let now = net.now;
+    let mut with_six = net.nodes[1].speaker.config().clone();
+    with_six.announce.push(SIX.parse().unwrap());
+    net.nodes[1].speaker.apply(with_six, now);
+    net.seconds(5);
+    assert_eq!(net.through(0, SIX), ["node1"], "the direct way is the shorter");
+    let all = net.status(0, 1).prefixes_accepted;
+
+    let verdicts = |net: &Net| {
+        let paths = net.nodes[0].speaker.paths(&SIX.parse().unwrap());
+        paths.iter().filter_map(|path| path.verdict.ineligible()).collect::<Vec<_>>()
+    };
+    for (topology, why) in [
+        (tunnels(&one[..1], &two), Ineligible::OtherPeerNextHop),
+        (tunnels(&one[..1], &[two[0], two[1], one[1]]), Ineligible::OtherPeerNextHop),
+        (tunnels(&[], &two), Ineligible::LostTunnel),
+    ] {
+        net.nodes[0].changed.clear();
+        net.nodes[0].speaker.set_topology(topology);
+        net.seconds(1);
+        assert_eq!(net.through(0, SIX), ["node2"], "{why}");
+        assert_eq!(verdicts(&net), [why]);
+        assert!(net.nodes[0].changed.contains(&SIX.parse().unwrap()), "the driver knows");
+        assert!(net.status(0, 1).prefixes_accepted < all, "{why}");
+        net.nodes[0].speaker.set_topology(tunnels(&one, &two));
+        net.seconds(1);
+        assert_eq!(net.through(0, SIX), ["node1"], "judged again, without a word from the peer");
+    }
+    net.nodes[0].speaker.set_topology(Topology::default());
+    assert!(net.through(0, SIX).is_empty(), "both came over the tunnel, and nobody is behind it any more");
+    assert_eq!(net.status(0, 1).established_count, 1);
 }
 
 #[test]
