@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use isthmus_pki::{Curve, Key, Profile, TrustDomain, bundle, csr, facts::utc};
 use time::Duration;
@@ -115,17 +115,17 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     crate::say(&lines)
 }
 
-/// What a request calls itself is not believed, but a request of another site is a stick that was mixed up, or worse.
+/// What a request calls itself is not believed, but that of another site has been mixed up with the one that was meant.
 fn refuse_other_site(subject: &str, site: &str) -> anyhow::Result<()> {
-    let other = subject.strip_prefix("CN=").and_then(|name| name.strip_prefix(COMMON_NAME));
-    let other = other.filter(|other| *other != site);
-    ensure!(
-        other.is_none(),
-        "this is the request of site {:?}, but --site says {site:?}: nothing was signed; take the request of site {site}, or say --site {}",
-        other.unwrap_or_default(),
-        other.unwrap_or_default().escape_debug()
-    );
-    Ok(())
+    let mut names =
+        subject.split(", ").filter_map(|part| part.strip_prefix("CN=")?.strip_prefix(COMMON_NAME));
+    match names.find(|name| *name != site) {
+        Some(other) => bail!(
+            "this is the request of site {other:?}, but --site says {site:?}; nothing was signed: take the request of site {site}, or say --site {}",
+            other.escape_debug()
+        ),
+        None => Ok(()),
+    }
 }
 
 /// A line for a lifetime that was cut.
