@@ -8,6 +8,9 @@ use comfy_table::{
 
 use crate::text;
 
+/// Narrowest that a column is wrapped to, in characters: prose in a narrower one is harder to read than a line that runs on.
+const MIN_WRAPPED: u16 = 20;
+
 /// One table cell.
 #[derive(Debug)]
 pub(crate) struct Cell {
@@ -62,14 +65,14 @@ impl From<u64> for Cell {
 #[derive(Debug)]
 pub(crate) struct Page {
     text: String,
-    /// Columns of the terminal; nothing when stdout is no terminal, and then no line is ever wrapped.
+    /// Columns of the terminal; nothing when it does not tell or stdout is none, and then no line is ever wrapped.
     width: Option<u16>,
 }
 
 impl Page {
-    /// An empty page for a terminal of so many columns, or for a pipe or file.
+    /// An empty page for a terminal of so many columns (0 where it does not tell), or for a pipe or file.
     pub(crate) fn new(width: Option<u16>) -> Self {
-        Self { text: String::new(), width }
+        Self { text: String::new(), width: width.filter(|columns| *columns > 0) }
     }
 
     /// A line of its own; an empty one separates blocks.
@@ -116,12 +119,8 @@ impl Page {
         }
     }
 
-    /// Two blanks between columns; on a terminal only the last column, the prose, may wrap.
+    /// Two blanks between columns; on a terminal only the last column, the prose, may wrap, and only where it has room enough.
     fn arrange(&self, table: &mut ComfyTable, columns: usize) {
-        match self.width {
-            Some(width) => table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic),
-            None => table.set_content_arrangement(ContentArrangement::Disabled),
-        };
         for (index, column) in table.column_iter_mut().enumerate() {
             let last = index + 1 == columns;
             column.set_padding((0, if last { 0 } else { 2 }));
@@ -129,12 +128,25 @@ impl Page {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
+        match self.width.filter(|width| room_for_last(table, *width) >= MIN_WRAPPED) {
+            Some(width) => table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic),
+            None => table.set_content_arrangement(ContentArrangement::Disabled),
+        };
     }
 
     /// The finished text.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
+}
+
+/// What the other columns leave to the last one.
+fn room_for_last(table: &ComfyTable, width: u16) -> u16 {
+    let content = table.column_max_content_widths();
+    let others = content.iter().zip(table.column_iter()).take(content.len().saturating_sub(1));
+    others.fold(width, |room, (content, column)| {
+        room.saturating_sub(content.saturating_add(column.padding_width()))
+    })
 }
 
 #[cfg(test)]
@@ -169,17 +181,29 @@ a-long-name  down   no handshake reply for 12 s
         let expected = "\
 NAME         STATE  REASON
 gw1          up     -
-a-long-name  down   no handshake
-                    reply for 12 s
+a-long-name  down   no handshake reply
+                    for 12 s
 ";
-        assert_eq!(page(Some(34)), expected);
+        assert_eq!(page(Some(40)), expected);
     }
 
     #[test]
-    fn a_terminal_too_narrow_for_anything_does_not_panic() {
+    fn lines_run_long_where_the_last_column_would_get_less_than_20_characters() {
+        assert!(page(Some(40)).lines().all(|line| line.len() <= 40));
         for width in 0..40 {
-            assert!(page(Some(width)).contains("a-long-name"), "{width}");
+            assert_eq!(page(Some(width)), page(None), "{width}");
         }
+    }
+
+    #[test]
+    fn a_terminal_that_does_not_tell_its_size_is_taken_for_unlimited() {
+        let facts = |width| {
+            let mut page = Page::new(width);
+            page.facts([("Ready", "yes".into()), ("Configuration", "/etc/isthmus/isthmusd.toml".into())]);
+            page.into_text()
+        };
+        assert_eq!(facts(Some(0)), "Ready          yes\nConfiguration  /etc/isthmus/isthmusd.toml\n");
+        assert_eq!(facts(Some(0)), facts(None));
     }
 
     #[test]

@@ -162,7 +162,8 @@ impl Document for WhyDocument {
         match &self.route {
             Some(route) => {
                 lay_out_routes(std::slice::from_ref(route), page);
-                if !route.kernel.reason.is_empty() {
+                // Any other state's reason is in the table already.
+                if route.kernel.state == KernelState::Installed && !route.kernel.reason.is_empty() {
                     page.line(format!("kernel route {}: {}", route.kernel.state.word(), route.kernel.reason));
                 }
             }
@@ -179,7 +180,7 @@ impl Document for WhyDocument {
 
 /// One row for each path; the prefix is repeated so that each row stands alone under `grep`.
 fn lay_out_routes(routes: &[Route], page: &mut Page) {
-    let header = ["PREFIX", "SOURCE", "PEER", "NEXT HOP", "NEIGHBOR", "AS PATH", "STATE", "KERNEL", "REASON"];
+    let header = ["PREFIX", "SOURCE", "PEER", "NEXT HOP", "NEIGHBOR", "AS PATH", "STATE", "WHY", "KERNEL"];
     page.table(header, routes.iter().flat_map(Route::rows), "no routes");
 }
 
@@ -199,8 +200,8 @@ impl Route {
             part(|candidate| candidate.neighbor.as_deref()),
             part(|candidate| candidate.as_path.as_deref()),
             candidate.map_or_else(|| Cell::new("no path", Tone::Bad), Candidate::state),
-            self.kernel.cell(),
             part(|candidate| Some(&candidate.reason)),
+            self.kernel.cell(),
         ]
     }
 }
@@ -224,7 +225,15 @@ impl Kernel {
             KernelState::Stale | KernelState::Shadowed | KernelState::Unknown => Tone::Warning,
             KernelState::Failed => Tone::Bad,
         };
-        Cell::new(self.state.word(), tone)
+        Cell::new(self.words(), tone)
+    }
+
+    /// The state, and what is behind it where the route is not simply there.
+    fn words(&self) -> String {
+        match (self.state, self.reason.as_str()) {
+            (KernelState::Installed, _) | (_, "") => self.state.word().to_owned(),
+            (state, reason) => format!("{}: {reason}", state.word()),
+        }
     }
 }
 

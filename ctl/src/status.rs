@@ -158,7 +158,7 @@ impl Document for StatusDocument {
         let ready = if self.ready { Tone::Good } else { Tone::Warning };
         page.facts([
             ("Node", self.node.as_str().into()),
-            ("Site", self.site.as_deref().unwrap_or("").into()),
+            ("Site", self.site.as_deref().unwrap_or("none").into()),
             ("SPIFFE ID", self.spiffe_id.as_deref().unwrap_or("").into()),
             ("Version", self.version.as_str().into()),
             ("Running for", format!("{} (pid {})", age(self.started_at, now), self.pid).into()),

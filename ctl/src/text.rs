@@ -35,13 +35,24 @@ pub(crate) fn known(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The first two items and how many more there are.
+/// The first item and how many more there are.
 pub(crate) fn some_of(items: &[String]) -> String {
     match items {
         [] => "-".to_owned(),
-        [first, second, rest @ ..] if !rest.is_empty() => format!("{first},{second} and {} more", rest.len()),
-        few => few.join(","),
+        [only] => only.clone(),
+        [first, rest @ ..] => format!("{first} +{}", rest.len()),
     }
+}
+
+/// The common name in a distinguished name such as `O=SPIRE, CN=aws-use1`; all of it where there is none.
+pub(crate) fn common_name(name: &str) -> &str {
+    let parts = name.split(',').map(str::trim_start);
+    parts.filter_map(|part| part.strip_prefix("CN=")).next().unwrap_or(name)
+}
+
+/// The last part of a path.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
 }
 
 /// A span of seconds in its two largest units: "12s", "4m12s", "3h4m", "5d3h".
@@ -137,7 +148,24 @@ mod tests {
     fn long_lists_are_cut() {
         let items = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
         assert_eq!(some_of(&items(0)), "-");
-        assert_eq!(some_of(&items(2)), "0,1");
-        assert_eq!(some_of(&items(5)), "0,1 and 3 more");
+        assert_eq!(some_of(&items(1)), "0");
+        assert_eq!(some_of(&items(5)), "0 +4");
+    }
+
+    #[test]
+    fn names_are_shortened_to_the_part_that_tells() {
+        for (name, common) in [
+            ("CN=aws-use1", "aws-use1"),
+            ("O=Isthmus, CN=aws-use1, C=US", "aws-use1"),
+            ("O=SPIRE", "O=SPIRE"),
+            ("", ""),
+        ] {
+            assert_eq!(common_name(name), common);
+        }
+        for (path, name) in
+            [("/etc/isthmus/root.pem", "root.pem"), ("root.pem", "root.pem"), ("/a/", "/a/"), ("", "")]
+        {
+            assert_eq!(file_name(path), name);
+        }
     }
 }

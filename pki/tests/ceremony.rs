@@ -67,6 +67,17 @@ impl Ceremony {
         }
     }
 
+    /// Runs where no file can grow beyond 512 bytes, which is how a full disk looks; `file` must be what it complains of.
+    fn on_a_full_disk(&self, arguments: &str, file: &str) {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_isthmus-ca")).args(arguments.split(' '));
+        let output = command.current_dir(self.dir.path()).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "isthmus-ca {arguments}: {message}");
+        assert!(message.contains(file), "isthmus-ca {arguments}: {message}");
+    }
+
     fn openssl(&self, arguments: &str) -> String {
         let output =
             Command::new("openssl").current_dir(self.dir.path()).args(arguments.split(' ')).output().unwrap();
@@ -175,14 +186,103 @@ fn nothing_is_overwritten() {
     );
     ceremony
         .fails("site csr --site aws-use1 --trust-domain fabric.example --out site", &["site/site-ca.key"]);
-    ceremony.fails(NODE_SIGN, &["node/node.pem", "move it away"]);
+    ceremony.fails(NODE_SIGN, &["node/node.pem", "not overwritten", "--replace"]);
     assert_eq!(fs::read(ceremony.path("root/root.key")).unwrap(), before);
+}
+
+#[test]
+fn a_renewal_replaces_the_certificate_and_nothing_else() {
+    let ceremony = Ceremony::new();
+    let read = |name: &str| fs::read(ceremony.path(name)).unwrap();
+    let (key, certificate) = (read("node/node.key"), read("node/node.pem"));
+    ceremony.ok(&format!("{NODE_SIGN} --replace"));
+    ceremony.ok("verify --bundle root/root.pem --chain node/node.pem --key node/node.key");
+    assert_ne!(read("node/node.pem"), certificate);
+    assert_eq!((read("node/node.key"), mode(&ceremony.path("node/node.pem"))), (key, 0o644));
+    let site = read("site/site-ca.pem");
+    ceremony
+        .ok("site sign --csr site/site-ca.csr --root root --site aws-use1 --passphrase-file pass --replace");
+    assert_ne!(read("site/site-ca.pem"), site);
+    // A replacement of what is not there yet is simply the first one; nothing else is left in the directory.
+    ceremony.ok(&format!("{NODE_SIGN} --replace --out first"));
+    let names = fs::read_dir(ceremony.path("first")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["node.pem"]);
+}
+
+#[test]
+fn a_key_is_never_replaced() {
+    let ceremony = Ceremony::new();
+    let key = fs::read_to_string(ceremony.path("node/node.key")).unwrap();
+    ceremony.write("node/node.pem", &key, 0o600);
+    ceremony.fails(&format!("{NODE_SIGN} --replace"), &["node/node.pem", "private key", "move it away"]);
+    assert_eq!(fs::read_to_string(ceremony.path("node/node.pem")).unwrap(), key);
+}
+
+#[test]
+fn a_renewal_that_fails_leaves_the_old_certificate() {
+    let ceremony = Ceremony::new();
+    let before = fs::read(ceremony.path("node/node.pem")).unwrap();
+    ceremony.on_a_full_disk(&format!("{NODE_SIGN} --replace"), "node/node.pem");
+    assert_eq!(fs::read(ceremony.path("node/node.pem")).unwrap(), before);
+    assert_eq!(fs::read_dir(ceremony.path("node")).unwrap().count(), 3, "key, request and certificate");
+}
+
+#[test]
+fn a_full_disk_leaves_no_key_without_its_request() {
+    let ceremony = Ceremony::new();
+    // The key fits into what is left of the disk, a request with this name in it does not.
+    let domain = "d".repeat(255);
+    for (what, file) in [("node csr --name gw1", "new/node.csr"), ("site csr", "new/site-ca.csr")] {
+        let command = format!("{what} --site aws-use1 --trust-domain {domain} --out new");
+        ceremony.on_a_full_disk(&command, file);
+        assert_eq!(fs::read_dir(ceremony.path("new")).unwrap().count(), 0, "{what}");
+        ceremony.ok(&command);
+        fs::remove_dir_all(ceremony.path("new")).unwrap();
+    }
+}
+
+#[test]
+fn names_that_the_daemon_refuses_are_refused() {
+    let ceremony = Ceremony::new();
+    let site_sign = "site sign --csr site/site-ca.csr --root root --passphrase-file pass --out x --site";
+    for bad in ["Aws", "a.b", "a_b", "a-", &"a".repeat(64)] {
+        for command in [
+            format!("site csr --trust-domain fabric.example --out x --site {bad}"),
+            format!("{site_sign} {bad}"),
+            format!("node csr --site aws-use1 --trust-domain fabric.example --out x --name {bad}"),
+            format!("node csr --name gw1 --trust-domain fabric.example --out x --site {bad}"),
+            NODE_SIGN.replace("--name gw1", &format!("--out x --name {bad}")),
+            NODE_SIGN.replace("--site aws-use1", &format!("--out x --site {bad}")),
+        ] {
+            let output = ceremony.run(&command);
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{command}: {message}");
+            assert!(message.contains(bad) && message.contains("a-z, 0-9 and -"), "{command}: {message}");
+        }
+    }
+    assert!(!ceremony.path("x").exists());
+}
+
+#[test]
+fn the_request_of_another_site_is_not_signed() {
+    let ceremony = Ceremony::new();
+    // No passphrase is there to be read: it is refused before the root is opened.
+    ceremony.fails(
+        "site sign --csr site/site-ca.csr --root root --site azure --out x --passphrase-file absent",
+        &[
+            "site/site-ca.csr",
+            "the request of site \"aws-use1\"",
+            "--site says \"azure\"",
+            "say --site aws-use1",
+        ],
+    );
+    assert!(!ceremony.path("x").exists());
 }
 
 #[test]
 fn errors_name_the_file_and_the_remedy() {
     let ceremony = Ceremony::new();
-    let sign = "site sign --csr site/site-ca.csr --root root --site b --out b --passphrase-file";
+    let sign = "site sign --csr site/site-ca.csr --root root --site aws-use1 --out b --passphrase-file";
     ceremony.write("wrong", "not the passphrase", 0o600);
     ceremony.fails(&format!("{sign} wrong"), &["root/root.key", "wrong passphrase"]);
     ceremony.write("open", PASSPHRASE, 0o644);

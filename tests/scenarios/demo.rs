@@ -183,6 +183,38 @@ fn blames(demo: Demo, node: &str) {
 }
 
 #[test]
+fn a_daemon_that_hangs_is_named() {
+    let Some(_alone) = alone() else { return };
+    for step in ["4/8 traffic", "5/8 mutual TLS", "6/8 failover"] {
+        let mut demo = Demo::start(&["demo"]);
+        demo.wait_for(&format!("{step}: "));
+        kill(Pid::from_raw(demo.daemon("azure-gw1").unwrap().cast_signed()), Signal::SIGSTOP).unwrap();
+        let (code, said) = demo.end(LIMIT);
+        assert_eq!(code, Some(1), "{said}");
+        let named = "azure-gw1 does not answer on its control socket within 1s (its process is stopped)";
+        assert!(said.contains(named), "{step}: {said}");
+        assert!(!said.contains("-host does not answer"), "{step}: {said}");
+        nothing_runs();
+    }
+}
+
+#[test]
+fn a_machine_without_a_tun_device_is_told_at_the_first_step() {
+    let Some(_alone) = alone() else { return };
+    let mut command = Command::new("unshare");
+    let hide = "mount -t tmpfs none /dev/net && exec \"$0\" demo";
+    // The second mapping of root to root is what gives an unprivileged user the right to mount.
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", hide]);
+    command.arg(env!("CARGO_BIN_EXE_isthmus-lab")).stdin(Stdio::null());
+    command.env(TOKEN, std::process::id().to_string());
+    let (code, said) = Demo::spawn(command).end(LIMIT);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("1/8 network: FAILED") && !said.contains("2/8"), "{said}");
+    assert!(said.contains("the daemons need /dev/net/tun") && said.contains("modprobe tun"), "{said}");
+    nothing_runs();
+}
+
+#[test]
 fn an_interrupted_demo_leaves_nothing() {
     let Some(_alone) = alone() else { return };
     let mut demo = Demo::start(&["demo"]);
@@ -203,7 +235,8 @@ fn a_kept_lab_can_be_looked_into_and_removed() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
 
     assert!(text(&in_it(&["exec", "aws-host", "--", "true"]).stderr).contains("no lab is up"));
-    let kept = Demo::spawn(with_runtime(runtime.path(), &["demo", "--keep"]));
+    // As `cargo demo -- --keep` passes it on.
+    let kept = Demo::spawn(with_runtime(runtime.path(), &["demo", "--", "--keep"]));
     let said = kept.said.clone();
     let (code, _) = kept.end(LIMIT);
     let _down = Down(runtime.path());
@@ -224,10 +257,46 @@ fn a_kept_lab_can_be_looked_into_and_removed() {
     );
     assert!(text(&in_it(&["demo", "--keep"]).stderr).contains("a lab is up already"));
 
-    assert!(in_it(&["demo", "down"]).status.success());
+    assert!(in_it(&["demo", "--", "down"]).status.success());
     nothing_runs();
     assert_eq!(text(&in_it(&["demo", "down"]).stderr), "no lab is up\n");
     assert_eq!(fs::read_dir(runtime.path()).unwrap().count(), 0, "the state file is gone");
+}
+
+#[test]
+fn of_two_kept_labs_started_together_one_is_refused() {
+    let Some(_alone) = alone() else { return };
+    let runtime = tempfile::tempdir().unwrap();
+    let keep = || Demo::spawn(with_runtime(runtime.path(), &["demo", "--keep"]));
+    let _down = Down(runtime.path());
+    let (first, second) = (keep(), keep());
+    let mut ends = [first.end(LIMIT), second.end(LIMIT)];
+    ends.sort();
+    let [(kept, guide), (refused, why)] = ends;
+    assert_eq!((kept, refused), (Some(0), Some(1)), "{guide}\n{why}");
+    assert!(guide.contains("The lab is up"), "{guide}");
+    assert!(why.contains("a lab is being started"), "{why}");
+    assert!(!why.contains("1/7"), "refused before anything is made: {why}");
+    assert!(with_runtime(runtime.path(), &["demo", "down"]).status().unwrap().success());
+    nothing_runs();
+}
+
+#[test]
+fn a_start_that_was_killed_stands_in_nobodys_way() {
+    let Some(_alone) = alone() else { return };
+    let runtime = tempfile::tempdir().unwrap();
+    let _down = Down(runtime.path());
+    let mut demo = Demo::spawn(with_runtime(runtime.path(), &["demo", "--keep"]));
+    demo.wait_for("3/7 daemons: ");
+    let down = || with_runtime(runtime.path(), &["demo", "down"]).output().unwrap();
+    let refused = String::from_utf8(down().stderr).unwrap();
+    assert!(refused.contains("a lab is being started"), "{refused}");
+    demo.child.kill().unwrap();
+    demo.child.wait().unwrap();
+    nothing_runs();
+    let output = down();
+    assert!(output.status.success() && output.stderr == b"no lab is up\n", "{output:?}");
+    assert_eq!(fs::read_dir(runtime.path()).unwrap().count(), 0);
 }
 
 fn with_runtime(runtime: &Path, arguments: &[&str]) -> Command {

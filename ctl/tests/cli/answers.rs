@@ -133,7 +133,10 @@ fn static_route() -> Route {
         prefix: "fd00:30::/48".to_owned(),
         source: "static".to_owned(),
         candidates: Vec::new(),
-        kernel: Some(KernelRoute { state: KernelRouteState::NotWanted.into(), reason: String::new() }),
+        kernel: Some(KernelRoute {
+            state: KernelRouteState::NotWanted.into(),
+            reason: "covered by lan0's subnet fd00:30::/48".to_owned(),
+        }),
     }
 }
 

@@ -139,3 +139,13 @@ fn a_newer_daemon_may_use_words_that_are_not_known_here() {
     assert_eq!(json(&server, "status")["subsystems"][0]["health"], "unknown");
     assert_eq!(json(&server, "routes")["routes"][0]["kernel"]["state"], "unknown");
 }
+
+#[test]
+fn certs_json_has_what_the_table_shortens() {
+    let server = Server::start(answers::healthy());
+    let root = json(&server, "certs")["certificates"][0].clone();
+    assert_eq!(
+        [&root["serial"], &root["issuer"], &root["path"]],
+        ["01", "CN=fabric.example root", "/etc/isthmus/root.pem"]
+    );
+}

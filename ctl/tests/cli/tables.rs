@@ -1,8 +1,10 @@
 //! What a person reads.
 
+use isthmus_proto::control::GetStatusResponse;
+
 use crate::answers;
 use crate::run;
-use crate::server::Server;
+use crate::server::{Answers, Server};
 
 /// Asserts what the healthy gateway prints.
 #[track_caller]
@@ -16,9 +18,9 @@ fn peers() {
     prints(
         "peers",
         "\
-NAME        STATE  ENDPOINT         HANDSHAKE  RX       TX    DROPS  ALLOWED IPS                          REASON
-azure-gw1   up     192.0.2.2:51820  2d3h       1.5 KiB  10 B  7      10.99.0.2/32,fd7a::2/128 and 1 more  handshake completed
-onprem-gw1  down   -                -          0 B      0 B   0      -                                    no handshake reply for 12 s from 203.0.113.9:51820
+NAME        STATE  ENDPOINT         HANDSHAKE  RX       TX    DROPS  ALLOWED IPS      REASON
+azure-gw1   up     192.0.2.2:51820  2d3h       1.5 KiB  10 B  7      10.99.0.2/32 +2  handshake completed
+onprem-gw1  down   -                -          0 B      0 B   0      -                no handshake reply for 12 s from 203.0.113.9:51820
 ",
     );
 }
@@ -28,10 +30,10 @@ fn routes() {
     prints(
         "routes",
         "\
-PREFIX        SOURCE  PEER       NEXT HOP   NEIGHBOR   AS PATH     STATE     KERNEL      REASON
-10.20.0.0/16  bgp     azure-gw1  10.99.0.2  azure-gw1  4200000002  selected  installed   the only live path
-10.20.0.0/16  bgp     azure-gw2  10.99.0.3  azure-gw2  4200000002  unusable  installed   peer is down
-fd00:30::/48  static  -          -          -          -           no path   not wanted  -
+PREFIX        SOURCE  PEER       NEXT HOP   NEIGHBOR   AS PATH     STATE     WHY                 KERNEL
+10.20.0.0/16  bgp     azure-gw1  10.99.0.2  azure-gw1  4200000002  selected  the only live path  installed
+10.20.0.0/16  bgp     azure-gw2  10.99.0.3  azure-gw2  4200000002  unusable  peer is down        installed
+fd00:30::/48  static  -          -          -          -           no path   -                   not wanted: covered by lan0's subnet fd00:30::/48
 ",
     );
 }
@@ -41,9 +43,9 @@ fn routes_why() {
     prints(
         "routes why 10.20.3.4",
         "\
-PREFIX        SOURCE  PEER       NEXT HOP   NEIGHBOR   AS PATH     STATE     KERNEL     REASON
-10.20.0.0/16  bgp     azure-gw1  10.99.0.2  azure-gw1  4200000002  selected  installed  the only live path
-10.20.0.0/16  bgp     azure-gw2  10.99.0.3  azure-gw2  4200000002  unusable  installed  peer is down
+PREFIX        SOURCE  PEER       NEXT HOP   NEIGHBOR   AS PATH     STATE     WHY                 KERNEL
+10.20.0.0/16  bgp     azure-gw1  10.99.0.2  azure-gw1  4200000002  selected  the only live path  installed
+10.20.0.0/16  bgp     azure-gw2  10.99.0.3  azure-gw2  4200000002  unusable  peer is down        installed
 kernel route installed: preferred source 10.10.0.1
 
 1. 10.20.0.0/16 is the longest prefix that covers 10.20.3.4
@@ -98,8 +100,8 @@ fn certs_say_what_expired() {
     let root = lines[1].split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(lines[0].starts_with("KIND       NAME "), "{table}");
     assert_eq!(
-        root,
-        "root spiffe://fabric.example in 3000d2h - 01 CN=fabric.example root /etc/isthmus/root.pem"
+        root, "root spiffe://fabric.example in 3000d2h - fabric.example root root.pem",
+        "the issuer's common name and the file's name: the rest is for JSON"
     );
     assert!(lines[2].starts_with("node-svid  O=SPIRE "), "{table}");
     assert!(lines[2].contains("  expired ") && lines[2].contains("  in 1d3h  "), "{table}");
@@ -121,6 +123,25 @@ fn status_is_one_view() {
     }
     assert!(table.contains("/etc/isthmus/isthmusd.toml, generation 3, loaded "), "{table}");
     assert!(table.contains(" (pid 4242)"), "{table}");
+}
+
+#[test]
+fn a_node_without_a_site_says_so() {
+    let status = GetStatusResponse { site: String::new(), ..answers::status() };
+    let server = Server::start(Answers { status, ..answers::healthy() });
+    let table = run(&server.socket(), "status").data();
+    assert!(table.lines().any(|line| line == "Site           none"), "{table}");
+}
+
+#[test]
+fn tables_of_a_fabric_can_be_read_at_120_columns() {
+    let server = Server::start(answers::healthy());
+    for arguments in ["peers", "bgp neighbors", "certs"] {
+        let table = run(&server.socket(), arguments).data();
+        let before_last = |line: &str| line.rfind("  ").map_or(0, |at| at + 2);
+        let widest = table.lines().map(before_last).max();
+        assert!(widest.is_some_and(|others| others + 20 <= 120), "{arguments}: {widest:?}\n{table}");
+    }
 }
 
 #[test]

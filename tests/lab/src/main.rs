@@ -2,7 +2,7 @@
 
 mod demo;
 
-use std::{ffi::OsString, io::Write, process::ExitCode};
+use std::{env, ffi::OsString, io::Write, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -52,8 +52,19 @@ enum Action {
     Down,
 }
 
+/// `cargo demo -- --keep` is an alias for `cargo run ... -- demo`, so that a second `--` arrives here; it is no more than a habit.
+fn without_second_separator(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|word| word == "demo")
+        && arguments.get(2).is_some_and(|word| word == "--")
+    {
+        arguments.remove(2);
+    }
+    arguments
+}
+
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let result = match Arguments::parse_from(without_second_separator(env::args_os())).command {
         Command::Demo { action: Some(Action::Down), .. } => demo::kept::down(),
         Command::Demo { keep, action: None } => demo::run(keep),
         Command::Exec { namespace, command } => demo::kept::exec(&namespace, &command),
@@ -65,4 +76,52 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `cargo demo ARGUMENTS` passes on, by the alias in `.cargo/config.toml`.
+    fn cargo_demo(arguments: &str) -> Vec<OsString> {
+        let config = include_str!("../../../.cargo/config.toml");
+        let alias = config.lines().find_map(|line| line.strip_prefix("demo = ")).unwrap();
+        let (_, ours) = alias.trim_matches('"').split_once(" -- ").unwrap();
+        let words = ["isthmus-lab"].into_iter().chain(ours.split(' ')).chain(arguments.split_whitespace());
+        words.map(OsString::from).collect()
+    }
+
+    fn parse(arguments: Vec<OsString>) -> Result<(bool, bool), clap::Error> {
+        match Arguments::try_parse_from(without_second_separator(arguments))?.command {
+            Command::Demo { keep, action } => Ok((keep, matches!(action, Some(Action::Down)))),
+            _ => panic!("not the demo"),
+        }
+    }
+
+    #[test]
+    fn the_demo_is_started_and_ended_with_and_without_a_separator() {
+        for (arguments, expected) in [
+            ("", (false, false)),
+            ("--", (false, false)),
+            ("-- --keep", (true, false)),
+            ("--keep", (true, false)),
+            ("-- down", (false, true)),
+            ("down", (false, true)),
+        ] {
+            assert_eq!(parse(cargo_demo(arguments)).unwrap(), expected, "cargo demo {arguments}");
+        }
+        for arguments in ["-- -- --keep", "-- up", "up"] {
+            assert!(parse(cargo_demo(arguments)).is_err(), "cargo demo {arguments}");
+        }
+    }
+
+    #[test]
+    fn a_command_to_execute_keeps_its_separator() {
+        let words = ["isthmus-lab", "exec", "aws-host", "--", "demo", "--", "x"].map(OsString::from);
+        assert_eq!(without_second_separator(words.clone()), words);
+        let Command::Exec { command, .. } = Arguments::try_parse_from(words).unwrap().command else {
+            panic!("not exec")
+        };
+        assert_eq!(command, ["demo", "--", "x"]);
+    }
 }

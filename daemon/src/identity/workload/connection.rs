@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -29,6 +29,8 @@ const MAX_PER_USER: usize = 256;
 const READ: usize = 2048;
 /// How long to wait when accepting fails.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Least time between two warnings of the same kind: any local user can connect as often as he likes.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The verdict on a connection's peer, as each call on it sees it.
 pub(super) type Peer = Arc<Result<Caller, Refusal>>;
@@ -38,15 +40,18 @@ pub(super) struct Incoming {
     listener: UnixListener,
     open: Open,
     pause: Option<Pin<Box<Sleep>>>,
+    refusals: Limit,
+    failures: Limit,
 }
 
 impl Incoming {
     pub(super) fn new(listener: UnixListener) -> Self {
-        Self { listener, open: Open::default(), pause: None }
+        let (refusals, failures) = (Limit::default(), Limit::default());
+        Self { listener, open: Open::default(), pause: None, refusals, failures }
     }
 
     /// `None`: over the limit, closed at once.
-    fn admit(&self, stream: UnixStream) -> Option<Connection> {
+    fn admit(&mut self, stream: UnixStream) -> Option<Connection> {
         let peer = Caller::attest(&stream);
         let uid = stream.peer_cred().map_or(u32::MAX, |credentials| credentials.uid());
         let Some(slot) = self.open.take(uid) else {
@@ -56,11 +61,37 @@ impl Incoming {
             return None;
         };
         if let Err(refusal) = &peer {
-            tracing::warn!(uid, %refusal, "a caller of the Workload API can't be attested");
-            metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
+            warn_refused(&mut self.refusals, uid, refusal, Instant::now());
         }
         let (filter, ready) = (Filter::default(), Vec::new());
         Some(Connection { stream, filter, ready, peer: Arc::new(peer), _slot: slot })
+    }
+}
+
+/// The metric counts every refusal; the log tells of one every [`WARN_EVERY`] and how many it left out.
+fn warn_refused(limit: &mut Limit, uid: u32, refusal: &Refusal, now: Instant) {
+    metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
+    if let Some(not_shown) = limit.pass(now) {
+        tracing::warn!(uid, %refusal, not_shown, "a caller of the Workload API can't be attested");
+    }
+}
+
+/// Lets the first through, then one every [`WARN_EVERY`].
+#[derive(Default)]
+struct Limit {
+    last: Option<Instant>,
+    held_back: u64,
+}
+
+impl Limit {
+    /// `Some`: it may pass, and so many were held back since the last that did.
+    fn pass(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < WARN_EVERY) {
+            self.held_back += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.held_back))
     }
 }
 
@@ -81,7 +112,9 @@ impl Stream for Incoming {
                 }
                 // Out of descriptors, most likely. The gRPC server would stop for good: wait here instead.
                 Err(error) => {
-                    tracing::warn!(%error, "the Workload API can't accept a connection; trying again in a moment");
+                    if let Some(not_shown) = self.failures.pass(Instant::now()) {
+                        tracing::warn!(%error, not_shown, "the Workload API can't accept a connection; trying again in a moment");
+                    }
                     self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
                 }
             }
@@ -189,5 +222,47 @@ mod tests {
         assert!(open.take(1).is_some());
         drop(slots);
         assert!(open.0.lock().unwrap().is_empty());
+    }
+
+    /// Collects what is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_flood_of_callers_without_identity_is_counted_and_not_logged_line_by_line() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let (start, mut limit) = (Instant::now(), Limit::default());
+        metrics::with_local_recorder(&recorder, || {
+            tracing::subscriber::with_default(subscriber, || {
+                for millisecond in 0..3000 {
+                    let now = start + Duration::from_millis(millisecond);
+                    warn_refused(&mut limit, 1000, &Refusal::Gone, now);
+                }
+                warn_refused(&mut limit, 1000, &Refusal::NoPid, start + WARN_EVERY);
+            });
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = log.lines().collect();
+        assert_eq!(lines.len(), 2, "{log}");
+        assert!(lines[0].contains("the calling process is gone not_shown=0"), "{log}");
+        assert!(lines[1].contains("not_shown=2999"), "{log}");
+        let counted = recorder.handle().render();
+        assert!(counted.contains("isthmus_attestation_refused_total{reason=\"gone\"} 3000"), "{counted}");
+        assert!(counted.contains("isthmus_attestation_refused_total{reason=\"no_pid\"} 1"), "{counted}");
     }
 }

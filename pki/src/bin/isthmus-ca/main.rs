@@ -106,3 +106,26 @@ fn lifetime(text: &str) -> Result<Duration, String> {
         humantime::parse_duration(text).map_err(|e| format!("{e}; write it like \"90d\" or \"24h\""))?;
     Duration::try_from(lifetime).map_err(|_| "too long".to_owned())
 }
+
+/// Command-line value parser: the name of a site or a node, as `[node]` in the daemon's configuration takes it.
+fn name(text: &str) -> Result<String, String> {
+    let good = (1..=63).contains(&text.len())
+        && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    let rule = "use 1 to 63 of a-z, 0-9 and -, not at the ends, as isthmusd does for [node] name and site";
+    good.then(|| text.to_owned()).ok_or_else(|| rule.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_are_those_that_the_daemon_takes() {
+        for good in ["a", "0", "gw1", "aws-use1", &"x".repeat(63)] {
+            assert_eq!(super::name(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "Gw1", "a.b", "a_b", "a b", "-a", "a-", "ü", "a/b", &"x".repeat(64)] {
+            assert!(super::name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

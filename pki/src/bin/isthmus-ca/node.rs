@@ -7,7 +7,10 @@ use clap::Subcommand;
 use isthmus_pki::{Curve, Key, Profile, TrustDomain, bundle, csr, facts::utc, id};
 use time::Duration;
 
-use crate::{files, site};
+use crate::{
+    files::{self, New},
+    site,
+};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -20,10 +23,10 @@ pub(crate) enum Command {
 #[derive(clap::Args)]
 pub(crate) struct Csr {
     /// The node's name, as in [node] name.
-    #[arg(long)]
+    #[arg(long, value_parser = crate::name)]
     name: String,
     /// The node's site, as in [node] site.
-    #[arg(long)]
+    #[arg(long, value_parser = crate::name)]
     site: String,
     /// Trust domain of the fabric.
     #[arg(long)]
@@ -45,14 +48,17 @@ pub(crate) struct Sign {
     #[arg(long, value_name = "FILE")]
     ca_key: PathBuf,
     /// The site of CA and node.
-    #[arg(long)]
+    #[arg(long, value_parser = crate::name)]
     site: String,
     /// The node's name.
-    #[arg(long)]
+    #[arg(long, value_parser = crate::name)]
     name: String,
     /// Directory for node.pem (certificate, then site CA); by default where the request is.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Renewal: put the new node.pem in the place of the old one.
+    #[arg(long)]
+    replace: bool,
     /// How long the certificate is valid.
     #[arg(long, default_value = "24h", value_parser = crate::lifetime)]
     lifetime: Duration,
@@ -73,8 +79,10 @@ fn request(args: &Csr) -> anyhow::Result<()> {
     let key = Key::generate(Curve::P256)?;
     let pem = csr::create(&key, &args.name, &id)?;
     files::make_dir(&args.out)?;
-    files::write_new(&key_file, key.to_pem().as_bytes(), true)?;
-    files::write_new(&csr_file, pem.as_bytes(), false)?;
+    files::write_new_together(&[
+        New { path: &key_file, contents: key.to_pem().as_bytes(), secret: true },
+        New { path: &csr_file, contents: pem.as_bytes(), secret: false },
+    ])?;
     crate::say(&[
         format!("made the key of {id} and a request for its certificate"),
         format!("  key          {} (stays on the node)", key_file.display()),
@@ -86,7 +94,7 @@ fn request(args: &Csr) -> anyhow::Result<()> {
 fn sign(args: &Sign) -> anyhow::Result<()> {
     let out = args.out.clone().or_else(|| args.csr.parent().map(Into::into)).unwrap_or_default();
     let file = out.join("node.pem");
-    files::refuse_existing(&[&file])?;
+    files::refuse_certificates(&file, args.replace)?;
     let request = csr::parse(&files::read(&args.csr)?).with_context(|| args.csr.display().to_string())?;
     let key = Key::from_pem(&files::read_secret(&args.ca_key)?, None);
     let key = key.with_context(|| args.ca_key.display().to_string())?;
@@ -106,7 +114,8 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     if !out.as_os_str().is_empty() {
         files::make_dir(&out)?;
     }
-    files::write_new(&file, bundle::to_pem([&issued.certificate, ca.certificate()]).as_bytes(), false)?;
+    let chain = bundle::to_pem([&issued.certificate, ca.certificate()]);
+    files::write_certificates(&file, &chain, args.replace)?;
     let mut lines = vec![
         format!("signed {id}"),
         format!("  certificate  {} (with the site CA after it)", file.display()),

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use isthmus_pki::{Authority, Curve, Key, TrustDomain, bundle, facts::utc, inspect};
 use time::Duration;
 
-use crate::files;
+use crate::files::{self, New};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -52,8 +52,11 @@ fn init(args: &Init) -> anyhow::Result<()> {
     let sealed = key.to_encrypted_pem(&passphrase, &crate::random()?, &crate::random()?)?;
     let root = Authority::root(&args.trust_domain, key, args.lifetime, crate::serial()?, crate::now())?;
     files::make_dir(&args.out)?;
-    files::write_new(&key_file, sealed.as_bytes(), true)?;
-    files::write_new(&certificate_file, bundle::to_pem([root.certificate()]).as_bytes(), false)?;
+    let certificate = bundle::to_pem([root.certificate()]);
+    files::write_new_together(&[
+        New { path: &key_file, contents: sealed.as_bytes(), secret: true },
+        New { path: &certificate_file, contents: certificate.as_bytes(), secret: false },
+    ])?;
     crate::say(&[
         format!("made the root of trust domain {}", args.trust_domain),
         format!("  certificate  {} (public: every node gets a copy)", certificate_file.display()),

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use boringtun::x25519::{PublicKey, StaticSecret};
-use isthmus_lab::{bins::Bins, node::Node, wait};
+use isthmus_lab::{bins::Bins, node::Node, sandbox::processes::state_of, wait};
 
 use super::{
     ceremony::Pki,
@@ -16,6 +16,9 @@ use super::{
     network::Network,
     plan::{self, SITES},
 };
+
+/// How long a daemon that is under suspicion may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Every daemon of the demo.
 pub(super) struct Fabric {
@@ -89,6 +92,27 @@ impl Fabric {
         self.nodes.iter_mut().try_for_each(Node::ensure_alive)
     }
 
+    /// `error`, and every daemon that is not running or hangs: whatever went wrong, they are the likelier cause.
+    pub(super) fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let mut suspects: Vec<String> =
+            self.nodes.iter_mut().filter_map(|node| (!node.is_alive()).then(|| dead(node))).collect();
+        suspects.extend(self.hanging());
+        if suspects.is_empty() {
+            return error;
+        }
+        anyhow!("{error:#}\n--- look at these daemons first: {}", suspects.join("; "))
+    }
+
+    /// Asks all at once, so that many that hang take no longer than one.
+    fn hanging(&mut self) -> Vec<String> {
+        let alive: Vec<bool> = self.nodes.iter_mut().map(Node::is_alive).collect();
+        let alive = self.nodes.iter().zip(alive).filter_map(|(node, alive)| alive.then_some(node));
+        thread::scope(|scope| {
+            let asked: Vec<_> = alive.map(|node| scope.spawn(|| hangs(node))).collect();
+            asked.into_iter().filter_map(|thread| thread.join().unwrap_or_default()).collect()
+        })
+    }
+
     /// Waits for a condition, and not one moment longer when a daemon has died.
     pub(super) fn until<T>(
         &mut self,
@@ -143,6 +167,17 @@ impl Fabric {
         }
         Ok(self.nodes)
     }
+}
+
+fn dead(node: &Node) -> String {
+    format!("{} is not running", node.name())
+}
+
+fn hangs(node: &Node) -> Option<String> {
+    node.status_within(ANSWER_LIMIT).err()?;
+    let stopped = node.pid().and_then(state_of).is_some_and(|state| state.eq_ignore_ascii_case("t"));
+    let why = if stopped { " (its process is stopped)" } else { "" };
+    Some(format!("{} does not answer on its control socket within {ANSWER_LIMIT:?}{why}", node.name()))
 }
 
 /// Writes a fresh private key where the daemon looks for it, and returns the public one for its peers.

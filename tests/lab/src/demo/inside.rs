@@ -61,7 +61,7 @@ fn steps(progress: &mut Progress, directory: &Path, bins: &Bins) -> Result<Lab> 
     let pki = pki.context("no certificates")?;
     progress.step("daemons", || {
         let started = fabric.insert(Fabric::start(&network, directory, &pki, bins)?);
-        started.wait_ready()?;
+        started.wait_ready().map_err(|error| started.explain(error))?;
         Ok(format!("{} daemons are ready", started.nodes().len()).into())
     })?;
     let mut fabric = fabric.context("no daemons")?;
@@ -76,6 +76,5 @@ fn steps(progress: &mut Progress, directory: &Path, bins: &Bins) -> Result<Lab> 
 /// A step holds only if every daemon lived through it; a daemon's death explains whatever else went wrong.
 fn held(fabric: &mut Fabric, step: impl FnOnce(&mut Fabric) -> Result<Outcome>) -> Result<Outcome> {
     let result = step(fabric);
-    fabric.ensure_alive()?;
-    result
+    fabric.ensure_alive().and(result).map_err(|error| fabric.explain(error))
 }

@@ -4,8 +4,8 @@ use std::{
     env,
     ffi::OsString,
     fmt::Write as _,
-    fs::{self, File, OpenOptions},
-    io::{ErrorKind, Write},
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{ErrorKind, Seek, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::PathBuf,
     process::{Command, ExitCode},
@@ -47,24 +47,71 @@ fn state_file() -> PathBuf {
     directory.join(format!("isthmus-lab-{}.state", geteuid()))
 }
 
-/// Refuses to start a second lab beside a kept one.
-pub(super) fn ensure_none() -> Result<()> {
-    ensure!(load()?.is_none(), "a lab is up already; end it with: {} demo down", program());
-    Ok(())
+/// The right to start a lab that stays, from before anything is made until it is recorded or has failed. Whoever holds it holds
+/// the lock of the state file: that is empty while a lab starts, and names the lab that is up.
+pub(super) struct Claim {
+    file: File,
+    recorded: bool,
 }
 
-/// Remembers the sandbox that `pid` stands for; returns how to look into it.
-pub(super) fn record(pid: u32, bins: &Bins) -> Result<String> {
-    let init = only_child(pid)?;
-    let inside = only_child_of_init(init)?;
-    let process = |pid| Process::now(pid).with_context(|| format!("process {pid} of the lab has gone"));
-    let (sandbox, inside) = (process(pid)?, process(inside)?);
+impl Claim {
+    /// # Errors
+    /// When a lab is up, or is being started.
+    pub(super) fn take() -> Result<Self> {
+        let mut file = lock_state()?;
+        ensure!(read(&mut file)?.is_none(), "a lab is up already; end it with: {} demo down", program());
+        file.set_len(0)?;
+        Ok(Self { file, recorded: false })
+    }
+
+    /// Remembers the sandbox that `pid` stands for; returns how to look into it.
+    pub(super) fn record(mut self, pid: u32, bins: &Bins) -> Result<String> {
+        let init = only_child(pid)?;
+        let inside = only_child_of_init(init)?;
+        let process = |pid| Process::now(pid).with_context(|| format!("process {pid} of the lab has gone"));
+        let (sandbox, inside) = (process(pid)?, process(inside)?);
+        let line = format!("{} {} {} {}\n", sandbox.pid, sandbox.started, inside.pid, inside.started);
+        self.file.rewind()?;
+        let written = self.file.write_all(line.as_bytes());
+        written.with_context(|| format!("writing {}", state_file().display()))?;
+        self.recorded = true;
+        Ok(guide(inside, bins))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.recorded {
+            // Still under the lock. A file that stays is empty, which means the same.
+            let _ = fs::remove_file(state_file());
+        }
+    }
+}
+
+/// The state file, made if it is missing, and ours alone until it is closed.
+fn lock_state() -> Result<File> {
     let path = state_file();
-    let _ = fs::remove_file(&path);
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    let mut file = file.with_context(|| format!("writing {}", path.display()))?;
-    writeln!(file, "{} {} {} {}", sandbox.pid, sandbox.started, inside.pid, inside.started)?;
-    Ok(guide(inside, bins))
+    loop {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(O_NOFOLLOW);
+        let file = options.open(&path).with_context(|| format!("opening {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "a lab is being started or removed by another isthmus-lab; wait until it is done, or interrupt it"
+            ),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("locking {}", path.display()));
+            }
+        }
+        // Whoever held the lock may have removed this very file meanwhile: then its lock says nothing.
+        let ours = file.metadata()?;
+        if fs::symlink_metadata(&path)
+            .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+        {
+            return Ok(file);
+        }
+    }
 }
 
 fn only_child(pid: u32) -> Result<u32> {
@@ -79,17 +126,24 @@ fn only_child_of_init(init: u32) -> Result<u32> {
         .context("the sandbox has ended")
 }
 
-/// The kept lab, if there is one that still runs.
+/// The kept lab, if there is one that still runs; asks nobody to wait.
 fn load() -> Result<Option<Kept>> {
     let path = state_file();
-    let file = match OpenOptions::new().read(true).custom_flags(O_NOFOLLOW).open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
-    };
+    match OpenOptions::new().read(true).custom_flags(O_NOFOLLOW).open(&path) {
+        Ok(mut file) => read(&mut file),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}
+
+fn read(file: &mut File) -> Result<Option<Kept>> {
+    let path = state_file();
     ensure!(file.metadata()?.uid() == geteuid().as_raw(), "{} is not ours: remove it", path.display());
-    let kept = parse(&std::io::read_to_string(file)?)
-        .with_context(|| format!("{} is damaged: remove it", path.display()))?;
+    let text = std::io::read_to_string(file)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let kept = parse(&text).with_context(|| format!("{} is damaged: remove it", path.display()))?;
     Ok(kept.sandbox.is_there().then_some(kept))
 }
 
@@ -102,17 +156,16 @@ fn parse(text: &str) -> Result<Kept> {
 
 /// `demo down`
 pub(crate) fn down() -> Result<ExitCode> {
-    let Some(kept) = load()? else {
-        let _ = fs::remove_file(state_file());
-        note("no lab is up\n");
-        return Ok(ExitCode::SUCCESS);
-    };
-    kill(Pid::from_raw(kept.sandbox.pid.cast_signed()), Signal::SIGKILL)?;
-    wait::until_true("the lab's end", Duration::from_secs(10), || {
-        !kept.sandbox.is_there() && !kept.inside.is_there()
-    })?;
+    let mut file = lock_state()?;
+    let kept = read(&mut file)?;
+    if let Some(kept) = &kept {
+        kill(Pid::from_raw(kept.sandbox.pid.cast_signed()), Signal::SIGKILL)?;
+        wait::until_true("the lab's end", Duration::from_secs(10), || {
+            !kept.sandbox.is_there() && !kept.inside.is_there()
+        })?;
+    }
     fs::remove_file(state_file())?;
-    note("the lab is removed\n");
+    note(if kept.is_some() { "the lab is removed\n" } else { "no lab is up\n" });
     Ok(ExitCode::SUCCESS)
 }
 

@@ -47,9 +47,7 @@ enum End {
 
 /// Builds, enters a sandbox and runs the steps there.
 pub(crate) fn run(keep: bool) -> Result<ExitCode> {
-    if keep {
-        kept::ensure_none()?;
-    }
+    let claim = keep.then(kept::Claim::take).transpose()?;
     let user = match sandbox::support() {
         Support::Root => false,
         Support::UserNamespace => true,
@@ -58,15 +56,15 @@ pub(crate) fn run(keep: bool) -> Result<ExitCode> {
     let bins = Bins::build()?;
     // One thread: the sandbox ends with the thread that spawned it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run_sandbox(&bins, user, keep))
+    runtime.block_on(run_sandbox(&bins, user, claim))
 }
 
-async fn run_sandbox(bins: &Bins, user: bool, keep: bool) -> Result<ExitCode> {
+async fn run_sandbox(bins: &Bins, user: bool, claim: Option<kept::Claim>) -> Result<ExitCode> {
     let (ours, theirs) = StdStream::pair()?;
-    let mut child = spawn(bins, theirs, user, keep)?;
+    let mut child = spawn(bins, theirs, user, claim.is_some())?;
     ours.set_nonblocking(true)?;
     let end = tokio::select! {
-        end = wait(&mut child, UnixStream::from_std(ours)?, keep.then_some(bins)) => end?,
+        end = wait(&mut child, UnixStream::from_std(ours)?, bins, claim) => end?,
         name = interrupted()? => {
             child.kill().await?;
             bail!("ended by {name}; everything is removed");
@@ -95,12 +93,17 @@ fn spawn(bins: &Bins, lifeline: StdStream, user: bool, keep: bool) -> Result<Chi
 }
 
 /// Until the inner process ends, or says that all is up and may be left alone.
-async fn wait(child: &mut Child, mut lifeline: UnixStream, keep: Option<&Bins>) -> Result<End> {
-    if let Some(bins) = keep
+async fn wait(
+    child: &mut Child,
+    mut lifeline: UnixStream,
+    bins: &Bins,
+    claim: Option<kept::Claim>,
+) -> Result<End> {
+    if let Some(claim) = claim
         && lifeline.read_u8().await.is_ok()
     {
         let pid = child.id().context("the sandbox ended just now")?;
-        let guide = kept::record(pid, bins)?;
+        let guide = claim.record(pid, bins)?;
         lifeline.write_u8(lifeline::STAY).await?;
         progress::say(&guide);
         return Ok(End::Kept);

@@ -1,11 +1,14 @@
 //! Step 1: an internet in the middle, three sites around it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs::OpenOptions, io, path::Path};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use isthmus_lab::{link::veth, netns::Netns};
 
 use super::plan::{self, Gateway, SITES, Site};
+
+/// What the daemons make their tunnel interfaces from.
+const TUN: &str = "/dev/net/tun";
 
 /// Every namespace of the demo, by name.
 pub(super) struct Network {
@@ -13,8 +16,9 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Makes and joins all of it.
+    /// Makes and joins all of it, once it is sure that tunnels can be made here.
     pub(super) fn build() -> Result<Self> {
+        ensure_tun(Path::new(TUN))?;
         let mut network = Self { netns: BTreeMap::new() };
         network.add("internet")?.forward()?;
         for site in &SITES {
@@ -87,4 +91,39 @@ fn plug(switch: &Netns, machine: &Netns, port: &str, addresses: [ipnet::IpNet; 2
     veth((switch, port), (machine, "lan"))?;
     switch.enslave(port, "br0")?;
     addresses.into_iter().try_for_each(|address| machine.add_address("lan", address))
+}
+
+/// Here, and not in the first daemon's log, a person should read what this machine lacks.
+fn ensure_tun(device: &Path) -> Result<()> {
+    let opened = OpenOptions::new().read(true).write(true).open(device);
+    opened.map(drop).map_err(|error| {
+        let (device, remedy) = (device.display(), tun_remedy(&error));
+        anyhow!("the daemons need {device}, which can't be opened: {error}; {remedy}")
+    })
+}
+
+fn tun_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "let every user open it, which gives nobody any right beyond his own namespaces (as root: chmod 0666 /dev/net/tun), or run the demo as root"
+        }
+        io::ErrorKind::NotFound => {
+            "load the driver (as root: modprobe tun); in a container, pass the device in (--device /dev/net/tun)"
+        }
+        _ => "load the driver (as root: modprobe tun)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tun_device_that_cannot_be_opened_is_explained() {
+        let missing = ensure_tun(Path::new("/nonexistent/tun")).unwrap_err().to_string();
+        assert!(missing.contains("/nonexistent/tun") && missing.contains("modprobe tun"), "{missing}");
+        let denied = tun_remedy(&io::ErrorKind::PermissionDenied.into());
+        assert!(denied.contains("chmod 0666 /dev/net/tun") && denied.contains("as root"), "{denied}");
+        assert!(ensure_tun(Path::new("/dev/null")).is_ok());
+    }
 }

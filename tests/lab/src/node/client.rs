@@ -35,7 +35,17 @@ impl Node {
     /// # Errors
     /// When the daemon does not answer.
     pub fn status(&self) -> Result<GetStatusResponse> {
-        self.ask(async |mut client| Ok(client.get_status(control::GetStatusRequest {}).await?.into_inner()))
+        self.status_within(LIMIT)
+    }
+
+    /// `GetStatus` of a daemon that may hang.
+    ///
+    /// # Errors
+    /// When the daemon does not answer within `limit`, or within 5 s.
+    pub fn status_within(&self, limit: Duration) -> Result<GetStatusResponse> {
+        self.ask_within(limit, async |mut client| {
+            Ok(client.get_status(control::GetStatusRequest {}).await?.into_inner())
+        })
     }
 
     /// `ListPeers`.
@@ -76,10 +86,19 @@ impl Node {
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(ControlClient<Channel>) -> Result<T>) -> Result<T> {
+        self.ask_within(LIMIT, question)
+    }
+
+    fn ask_within<T>(
+        &self,
+        limit: Duration,
+        question: impl AsyncFnOnce(ControlClient<Channel>) -> Result<T>,
+    ) -> Result<T> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(async {
             let client = ControlClient::new(unix_channel(&self.socket())?);
-            tokio::time::timeout(LIMIT, question(client)).await.context("no answer within 5 s")?
+            let answer = tokio::time::timeout(limit, question(client)).await;
+            answer.with_context(|| format!("no answer within {limit:?}"))?
         });
         answer.with_context(|| format!("asking {} at {}", self.name(), self.socket().display()))
     }

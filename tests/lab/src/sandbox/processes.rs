@@ -19,9 +19,13 @@ impl Process {
 
     /// Is it still that process, and not dead? A dead one keeps its number until its parent takes note.
     pub fn is_there(&self) -> bool {
-        Self::now(self.pid) == Some(*self)
-            && !matches!(text_field(self.pid, 3).as_deref(), None | Some("Z" | "X"))
+        Self::now(self.pid) == Some(*self) && !matches!(state_of(self.pid).as_deref(), None | Some("Z" | "X"))
     }
+}
+
+/// The state of a process as proc(5) letters it: `S` sleeps, `T` is stopped.
+pub fn state_of(pid: u32) -> Option<String> {
+    text_field(pid, 3)
 }
 
 /// Children of a process.
