@@ -153,12 +153,10 @@ impl Task {
 
     /// The board changed: decides about those prefixes, or about all if it is something that touches all.
     async fn follow_board(&mut self) {
-        let mut prefixes = self.take_board();
-        let underlay = self.board.underlay();
-        if underlay != self.underlay {
-            prefixes = self.known();
+        let mut prefixes = self.look_at_board();
+        if self.board.underlay() != self.underlay {
+            prefixes.extend(self.known());
         }
-        prefixes.extend(self.expired());
         let pass = self.settle(prefixes).await;
         self.report(&pass);
         if pass.refused > 0 {
@@ -193,13 +191,15 @@ impl Task {
         prefix
     }
 
-    /// Adopted prefixes whose time is over.
-    fn expired(&mut self) -> HashSet<IpNet> {
-        if self.board.settled() || Instant::now() >= self.deadline || !self.config.install {
-            std::mem::take(&mut self.adopted)
-        } else {
-            HashSet::new()
+    /// Prefixes that changed, and adopted ones whose time is over. Whether the board is settled is read before its changes are taken:
+    /// the other way round, what BGP publishes in between would look like something that nobody announces any more.
+    fn look_at_board(&mut self) -> HashSet<IpNet> {
+        let over = self.board.settled() || Instant::now() >= self.deadline || !self.config.install;
+        let mut prefixes = self.take_board();
+        if over {
+            prefixes.extend(std::mem::take(&mut self.adopted));
         }
+        prefixes
     }
 
     fn heard(&mut self, outcome: io::Result<()>) {
@@ -215,9 +215,8 @@ impl Task {
         let began = Instant::now();
         let pass = match self.refresh().await {
             Ok(()) => {
-                let expired = self.expired();
-                let mut prefixes = self.known();
-                prefixes.extend(expired);
+                let mut prefixes = self.look_at_board();
+                prefixes.extend(self.known());
                 self.settle(prefixes).await
             }
             Err(error) => {
