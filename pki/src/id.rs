@@ -178,6 +178,15 @@ fn check_path(path: &str) -> Result<(), Error> {
     path.strip_prefix('/').ok_or(Error::NoSlash)?.split('/').try_for_each(check_segment)
 }
 
+/// True for what can name a site or a node: 1 to 63 of a-z, 0-9 and -, not at the ends. Names become segments of SPIFFE IDs and
+/// labels of DNS names (RFC 1123 section 2.1), so they obey the stricter of the two.
+pub fn is_name(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

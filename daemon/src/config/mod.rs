@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use isthmus_pki::id::is_name;
 use miette::Diagnostic;
 use serde::Deserialize;
 use thiserror::Error;
@@ -274,11 +275,11 @@ pub(crate) fn unsupported(c: &mut Checker<'_>, span: Option<Range<usize>>, what:
 impl RawNode {
     fn check(self, c: &mut Checker<'_>) -> Option<Node> {
         let name = match self.name {
-            Some(raw) => dns_label(c, &raw, "node name")?,
+            Some(raw) => check_label(c, &raw, "node name")?,
             None => host_name(),
         };
         let site = match self.site {
-            Some(raw) => Some(dns_label(c, &raw, "site name")?),
+            Some(raw) => Some(check_label(c, &raw, "site name")?),
             None => None,
         };
         let state_dir = self.state_dir.map_or(DEFAULT_STATE_DIR.into(), |dir| c.path(&dir));
@@ -290,20 +291,12 @@ impl RawNode {
 fn host_name() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     let label = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    if is_dns_label(&label) { label } else { "node".into() }
+    if is_name(&label) { label } else { "node".into() }
 }
 
-/// Names become part of SPIFFE IDs and DNS names, so they obey the stricter of the two.
-fn is_dns_label(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-}
-
-fn dns_label(c: &mut Checker<'_>, raw: &Spanned<String>, what: &str) -> Option<String> {
+fn check_label(c: &mut Checker<'_>, raw: &Spanned<String>, what: &str) -> Option<String> {
     let name = raw.get_ref();
-    let good = is_dns_label(name);
+    let good = is_name(name);
     let message = format!("\"{}\" cannot be a {what}", name.escape_debug());
     c.require(good, raw, &message, "use 1 to 63 of a-z, 0-9 and -, not at the ends: \"aws-use1\"")
         .then(|| name.clone())

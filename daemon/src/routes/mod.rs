@@ -177,7 +177,8 @@ impl Board {
         });
     }
 
-    /// Outer addresses of the tunnel peers: no route into the tunnel may cover them, or the tunnel would carry itself.
+    /// Outer addresses of the tunnel peers as configured (learned ones are not the operator's word): no route into the tunnel may cover
+    /// them, or the tunnel would carry itself.
     pub fn set_underlay(&self, mut addresses: Vec<IpAddr>) {
         addresses.sort();
         addresses.dedup();
@@ -192,7 +193,7 @@ impl Board {
         self.lock().settled
     }
 
-    /// Outer addresses of the tunnel peers.
+    /// Outer addresses of the tunnel peers, as configured.
     pub fn underlay(&self) -> Vec<IpAddr> {
         self.lock().underlay.clone()
     }

@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use isthmus_pki::Serial;
+use isthmus_pki::{Serial, id};
 use time::{Duration, OffsetDateTime};
 
 #[derive(Parser)]
@@ -109,12 +109,8 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 
 /// Command-line value parser: the name of a site or a node, as `[node]` in the daemon's configuration takes it.
 fn name(text: &str) -> Result<String, String> {
-    let good = (1..=63).contains(&text.len())
-        && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-        && !text.starts_with('-')
-        && !text.ends_with('-');
     let rule = "use 1 to 63 of a-z, 0-9 and -, not at the ends, as isthmusd does for [node] name and site";
-    good.then(|| text.to_owned()).ok_or_else(|| rule.to_owned())
+    id::is_name(text).then(|| text.to_owned()).ok_or_else(|| rule.to_owned())
 }
 
 #[cfg(test)]
