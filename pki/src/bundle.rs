@@ -74,18 +74,20 @@ fn check(list: Vec<CertificateDer<'static>>) -> Result<Vec<CertificateDer<'stati
 
 fn from_pem(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
     let blocks = pem::parse_many(bytes).map_err(|e| Error::Pem(e.to_string()))?;
-    let marks = bytes.windows(10).filter(|w| w == b"-----BEGIN").count();
-    if marks != blocks.len() {
-        return Err(Error::Pem(format!(
-            "{} of {marks} blocks are damaged",
-            marks.saturating_sub(blocks.len())
-        )));
+    if let Some(damage) = damaged_blocks(bytes, blocks.len()) {
+        return Err(Error::Pem(damage));
     }
     let certificate = |(index, block): (usize, pem::Pem)| match block.tag() {
         "CERTIFICATE" => Ok(CertificateDer::from(block.into_contents())),
         label => Err(Error::Label { number: index + 1, label: label.to_owned() }),
     };
     blocks.into_iter().enumerate().map(certificate).collect()
+}
+
+/// What a parser that found `read` blocks left out without a word: it stops at a block that does not end.
+pub(crate) fn damaged_blocks(bytes: &[u8], read: usize) -> Option<String> {
+    let marks = bytes.windows(10).filter(|window| window == b"-----BEGIN").count();
+    (marks != read).then(|| format!("{} of {marks} blocks are damaged", marks.saturating_sub(read)))
 }
 
 fn from_der(mut bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -4,6 +4,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::{
+    bundle::damaged_blocks,
     csr,
     facts::{Facts, utc},
     key::{self, Key},
@@ -63,7 +64,11 @@ pub fn inspect(bytes: &[u8], now: OffsetDateTime) -> Vec<Item> {
     }
     match pem::parse_many(bytes) {
         Ok(blocks) if blocks.is_empty() => unknown("neither PEM nor DER".into()),
-        Ok(blocks) => blocks.into_iter().map(|block| pem_block(&block, now)).collect(),
+        Ok(blocks) => {
+            let damage = damaged_blocks(bytes, blocks.len());
+            let damage = damage.map(|reason| Item::Unknown { label: "PEM".into(), reason });
+            blocks.iter().map(|block| pem_block(block, now)).chain(damage).collect()
+        }
         Err(e) => unknown(format!("damaged PEM: {e}")),
     }
 }
@@ -235,6 +240,8 @@ mod tests {
         assert!(lines(&late[0]).iter().any(|line| line.contains("expired")));
         assert!(!is_sound(&late));
         assert!(!is_sound(&inspect(b"hello", NOW)));
+        let cut = key.to_pem().to_string() + "-----BEGIN CERTIFICATE-----\nAAAA\n";
+        assert!(!is_sound(&inspect(cut.as_bytes(), NOW)), "a block that does not end is no sound file");
     }
 
     proptest! {

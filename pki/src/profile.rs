@@ -185,15 +185,20 @@ fn uri(id: &SpiffeId) -> SanType {
     SanType::URI(Ia5String::try_from(id.to_string()).expect("a SPIFFE ID is ASCII"))
 }
 
-fn dns(name: &str) -> Result<SanType, Error> {
+/// True for a name that a certificate may hold beside its SPIFFE ID: labels of letters, digits, `-` and `_`, without a dot at the end.
+pub fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+fn dns(name: &str) -> Result<SanType, Error> {
     let bad = || Error::DnsName(name.to_owned());
-    if name.len() > 253 || !name.split('.').all(label) {
+    if !is_dns_name(name) {
         return Err(bad());
     }
     Ia5String::try_from(name).map(SanType::DnsName).map_err(|_| bad())

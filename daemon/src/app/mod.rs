@@ -32,11 +32,20 @@ pub fn check(config: &Config) -> Result<(), identity::Error> {
 /// Runs a node until it is told to stop. An error means that it could not start, or that a part of it failed.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
-    let mut node = tokio::select! {
-        started = Node::start(config) => started?,
+    let mut stages = Stages::default();
+    let built = tokio::select! {
+        built = build(config, &mut stages) => Some(built),
         signal = signals.stop() => {
             tracing::info!(signal, "stopped before the start was complete");
-            return Ok(());
+            None
+        }
+    };
+    let mut node = match built {
+        Some(Ok(parts)) => Node::new(parts, stages),
+        // What was started is stopped, whatever ended the start.
+        other => {
+            stages.stop().await;
+            return other.map_or(Ok(()), |built| built.map(drop));
         }
     };
     tokio::spawn(signals::announce(node.readiness.clone()));
@@ -56,16 +65,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts each configured subsystem. What was started is stopped again if a later one fails.
-    pub async fn start(config: Config) -> anyhow::Result<Self> {
-        let mut stages = Stages::default();
-        match build(config, &mut stages).await {
-            Ok((config, readiness, parts, state)) => Ok(Self { config, readiness, parts, state, stages }),
-            Err(error) => {
-                stages.stop().await;
-                Err(error)
-            }
-        }
+    fn new((config, readiness, parts, state): Built, stages: Stages) -> Self {
+        Self { config, readiness, parts, state, stages }
     }
 
     /// Handles signals until one says stop, or a subsystem ends by itself.

@@ -36,6 +36,7 @@ impl Node {
         if let Some(what) = needs_restart(&self.config, &new) {
             return Err(format!("{what} cannot change while running; restart the daemon to apply it"));
         }
+        super::check(&new).map_err(|error| error.to_string())?;
         match self.apply(&new).await {
             Ok(changes) => {
                 self.config = new;
@@ -45,22 +46,29 @@ impl Node {
         }
     }
 
-    /// What was applied before a subsystem refused is taken back: a configuration holds whole or not at all.
+    /// What was applied before a subsystem refused is taken back: a configuration holds whole or not at all. Identity comes last in
+    /// [`Node::apply`], so it has nothing to take back.
     async fn go_back(&self, reason: String) -> String {
-        match self.apply(&self.config).await {
+        match self.apply_network(&self.config).await {
             Ok(_) => reason,
             Err(back) => format!("{reason}; going back failed too, restart the daemon: {back}"),
         }
     }
 
-    /// Each subsystem validates its section and applies the difference, or refuses and changes nothing.
+    /// Each subsystem validates its section and applies the difference, or refuses and changes nothing. The files of identity are the
+    /// likeliest to be refused, and its streams cannot be called back: they are checked first and applied last.
     async fn apply(&self, new: &Config) -> Result<Vec<String>, String> {
-        let mut changes = Vec::new();
+        let mut changes = self.apply_network(new).await?;
         if let Some(handle) = &self.parts.identity {
             let (issuer, workload_api) = (new.issuer.clone(), new.workload_api.clone());
             let applied = handle.apply(new.identity.clone(), issuer, workload_api).await;
             changes.extend(applied.map_err(|error| error.to_string())?);
         }
+        Ok(changes)
+    }
+
+    async fn apply_network(&self, new: &Config) -> Result<Vec<String>, String> {
+        let mut changes = Vec::new();
         if let (Some(handle), Some(section)) = (&self.parts.tunnel, new.tunnel.clone()) {
             changes.extend(handle.apply(section).await.map_err(|error| error.to_string())?);
         }

@@ -181,7 +181,7 @@ struct Raw {
     tunnel: Option<tunnel::RawConfig>,
     bgp: Option<bgp::RawConfig>,
     fib: Option<Spanned<fib::RawConfig>>,
-    identity: Option<identity::RawConfig>,
+    identity: Option<Spanned<identity::RawConfig>>,
     issuer: Option<Spanned<identity::RawIssuerConfig>>,
     workload_api: Option<Spanned<identity::RawWorkloadApiConfig>>,
     api: Option<api::RawConfig>,
@@ -215,7 +215,7 @@ impl Raw {
         let interface = tunnel.as_ref().and_then(Option::as_ref).map(|t| t.interface.clone());
         let stale_time = bgp.as_ref().and_then(Option::as_ref).map(|bgp| bgp.graceful_restart);
         let fib = self.fib.map(|raw| raw.into_inner().check(c, interface, stale_time.unwrap_or_default()));
-        let identity = self.identity.map(|raw| raw.check(c));
+        let identity = self.identity.map(|raw| raw.into_inner().check(c));
         let issuer = self.issuer.map(|raw| raw.into_inner().check(c));
         let workload_api = self.workload_api.map(|raw| raw.into_inner().check(c));
         let metrics = self.metrics.map(|raw| raw.check(c));
@@ -250,6 +250,15 @@ fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
             section.span(),
             "[workload_api] has nobody to issue its SVIDs",
             "add [issuer] with this site's CA, or serve the Workload API on a node that holds it",
+        );
+    }
+    if let Some(section) = raw.identity.as_ref()
+        && raw.node.as_ref().is_none_or(|node| node.site.is_none())
+    {
+        c.problem(
+            section.span(),
+            "[identity] cannot be checked: this node's site is not known",
+            "add site to [node], as the certificate's SPIFFE ID names it",
         );
     }
     if let Some(section) = raw.issuer.as_ref().filter(|_| raw.identity.is_none()) {

@@ -136,6 +136,9 @@ impl Holder {
     pub(super) fn hold(&self, certificates: Vec<CertificateInfo>) {
         let mut inner = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.held.remove(&self.id).unwrap_or_default();
+        if before.is_empty() && certificates.is_empty() {
+            return;
+        }
         if !certificates.is_empty() {
             inner.held.insert(self.id, certificates.clone());
         }

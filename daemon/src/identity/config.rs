@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use isthmus_pki::id::SpiffeId;
+use isthmus_pki::{id::SpiffeId, profile::is_dns_name};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -156,6 +156,7 @@ fn check_path(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
     let path = raw.get_ref();
     let id = SpiffeId::parse(&format!("spiffe://trust-domain{path}"));
     let reason = match &id {
+        Ok(id) if id.node().is_some() => "it is a node's own, and nodes are no workloads".to_owned(),
         Ok(id) if path.starts_with('/') && !id.is_trust_domain() => return Some(path.clone()),
         Ok(_) => "it does not begin with a slash".to_owned(),
         Err(error) => error.to_string(),
@@ -180,14 +181,8 @@ fn check_selector(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Selector
 }
 
 fn check_dns_name(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
-    let label = |l: &str| {
-        (1..=63).contains(&l.len())
-            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            && !l.starts_with('-')
-    };
     let name = raw.get_ref();
-    let good = name.len() <= 253 && name.split('.').all(label);
     let message = format!("\"{}\" is not a DNS name", name.escape_debug());
-    c.require(good, raw, &message, "write it without a dot at the end: \"api.payments.example\"")
-        .then(|| name.clone())
+    let help = "write it without a dot at the end: \"api.payments.example\"";
+    c.require(is_dns_name(name), raw, &message, help).then(|| name.clone())
 }

@@ -109,9 +109,10 @@ fn executable(message: &str) -> Option<PathBuf> {
     Some(message.get("executable")?.as_str()?.into())
 }
 
-/// Arguments that make cargo build where `exe` was built: TARGET[/TRIPLE]/PROFILE[/deps]/exe, where TARGET holds a cache tag.
+/// Arguments that make cargo build where `exe` was built: TARGET[/TRIPLE]/PROFILE[/deps]/exe, where TARGET holds what cargo knows of
+/// the compiler. (The cache tag is no mark: cargo writes it only into a directory that it made itself.)
 fn same_place(exe: &Path) -> Result<Vec<String>> {
-    let target = exe.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    let target = exe.ancestors().find(|dir| dir.join(".rustc_info.json").is_file());
     let target = target.with_context(|| format!("{} is not in a cargo target directory", exe.display()))?;
     let mut arguments = vec!["--target-dir".to_owned(), target.display().to_string()];
     let below: Vec<_> =

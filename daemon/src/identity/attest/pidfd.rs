@@ -15,9 +15,13 @@ use tokio::{
 // <asm-generic/socket.h>, Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// The process that connected, from the socket itself where the kernel knows how, else by its number.
+/// The process that connected, from the socket itself where the kernel knows how, else by its number. A kernel that knows how and says
+/// no means that the process is gone: its number may be somebody else's by now.
 pub(super) fn of_peer(stream: &UnixStream, pid: u32) -> io::Result<OwnedFd> {
-    from_socket(stream).or_else(|_| open(pid))
+    match from_socket(stream) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open(pid),
+        result => result,
+    }
 }
 
 fn from_socket(stream: &UnixStream) -> io::Result<OwnedFd> {

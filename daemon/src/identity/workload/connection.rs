@@ -17,7 +17,7 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use super::authority::Filter;
+use super::{authority::Filter, limit::Limit};
 use crate::identity::attest::{Caller, Refusal};
 
 /// Most connections at a time, over all users.
@@ -29,8 +29,6 @@ const MAX_PER_USER: usize = 256;
 const READ: usize = 2048;
 /// How long to wait when accepting fails.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Least time between two warnings of the same kind: any local user can connect as often as he likes.
-const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The verdict on a connection's peer, as each call on it sees it.
 pub(super) type Peer = Arc<Result<Caller, Refusal>>;
@@ -68,30 +66,11 @@ impl Incoming {
     }
 }
 
-/// The metric counts every refusal; the log tells of one every [`WARN_EVERY`] and how many it left out.
+/// The metric counts every refusal; the log tells of one every [`LOG_EVERY`](super::limit::LOG_EVERY) and how many it left out.
 fn warn_refused(limit: &mut Limit, uid: u32, refusal: &Refusal, now: Instant) {
     metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
     if let Some(not_shown) = limit.pass(now) {
         tracing::warn!(uid, %refusal, not_shown, "a caller of the Workload API can't be attested");
-    }
-}
-
-/// Lets the first through, then one every [`WARN_EVERY`].
-#[derive(Default)]
-struct Limit {
-    last: Option<Instant>,
-    held_back: u64,
-}
-
-impl Limit {
-    /// `Some`: it may pass, and so many were held back since the last that did.
-    fn pass(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < WARN_EVERY) {
-            self.held_back += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.held_back))
     }
 }
 
@@ -253,7 +232,12 @@ mod tests {
                     let now = start + Duration::from_millis(millisecond);
                     warn_refused(&mut limit, 1000, &Refusal::Gone, now);
                 }
-                warn_refused(&mut limit, 1000, &Refusal::NoPid, start + WARN_EVERY);
+                warn_refused(
+                    &mut limit,
+                    1000,
+                    &Refusal::NoPid,
+                    start + crate::identity::workload::limit::LOG_EVERY,
+                );
             });
         });
         let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

@@ -5,6 +5,7 @@
 
 mod authority;
 mod connection;
+mod limit;
 mod service;
 mod stream;
 
@@ -23,7 +24,7 @@ use connection::Incoming;
 use service::Service;
 
 /// Most calls that one connection may have open.
-const MAX_STREAMS: u32 = 100;
+const MAX_STREAMS: u32 = 16;
 /// Most bytes of a request; those of the X.509 profile are empty.
 const MAX_MESSAGE: usize = 64 << 10;
 /// Most bytes of metadata in a call.

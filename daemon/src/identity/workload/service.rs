@@ -1,6 +1,9 @@
 //! The calls of the Workload API: who may call, and which stream answers.
 
-use std::pin::Pin;
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
 
 use isthmus_proto::workload::{
     JwtBundlesRequest, JwtBundlesResponse, JwtsvidRequest, JwtsvidResponse, ValidateJwtsvidRequest,
@@ -15,6 +18,7 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use super::{
     Supply,
     connection::Peer,
+    limit::Limit,
     stream::{Bundles, Feed, Svids},
 };
 use crate::identity::certificates::Ledger;
@@ -30,6 +34,7 @@ pub(super) struct Service {
     ledger: Ledger,
     shutdown: CancellationToken,
     tasks: TaskTracker,
+    log: Arc<Mutex<Limit>>,
 }
 
 impl Service {
@@ -39,12 +44,13 @@ impl Service {
         shutdown: CancellationToken,
         tasks: TaskTracker,
     ) -> Self {
-        Self { supply, ledger, shutdown, tasks }
+        Self { supply, ledger, shutdown, tasks, log: Arc::default() }
     }
 
     fn feed<Q>(&self, request: &Request<Q>) -> Result<Feed, Status> {
         let peer = admit(request)?;
-        Ok(Feed { peer, supply: self.supply.clone(), shutdown: self.shutdown.clone() })
+        let (supply, shutdown, log) = (self.supply.clone(), self.shutdown.clone(), self.log.clone());
+        Ok(Feed { peer, supply, shutdown, log })
     }
 }
 

@@ -10,7 +10,10 @@
 //!            +---- wait: supply changed, renewal due, process ended, client gone, shutdown
 //! ```
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
 
 use isthmus_pki::{Bundle, facts::utc};
 use isthmus_proto::workload::{X509BundlesResponse, X509svid, X509svidResponse};
@@ -20,7 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
-use super::{Supply, connection::Peer};
+use super::{Supply, connection::Peer, limit::Limit};
 use crate::identity::{
     attest::Caller,
     certificates::Holder,
@@ -55,6 +58,8 @@ pub(super) struct Feed {
     pub(super) peer: Peer,
     pub(super) supply: watch::Receiver<Option<Supply>>,
     pub(super) shutdown: CancellationToken,
+    /// Shared by all streams of a server.
+    pub(super) log: Arc<Mutex<Limit>>,
 }
 
 impl Feed {
@@ -116,15 +121,21 @@ impl Feed {
         let entries: Vec<Entry> =
             supply.entries.iter().filter(|e| caller.matches(&e.selectors)).cloned().collect();
         if entries.is_empty() {
-            tracing::info!(
-                uid = caller.uid(),
-                pid = caller.pid(),
-                "no entry matches this caller of the Workload API"
-            );
+            log_stranger(&self.log, caller);
             metrics::counter!("isthmus_attestation_refused_total", "reason" => "no_entry").increment(1);
             return Err(denied());
         }
         source.next(supply, entries, SystemTime::now())
+    }
+}
+
+/// The metric counts every one; the log tells of one from time to time and how many it left out.
+fn log_stranger(log: &Mutex<Limit>, caller: &Caller) {
+    // A limit that was left half-changed lets one line more or less through.
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(not_shown) = log.pass(Instant::now()) {
+        let (uid, pid) = (caller.uid(), caller.pid());
+        tracing::info!(uid, pid, not_shown, "no entry matches this caller of the Workload API");
     }
 }
 
@@ -184,6 +195,8 @@ struct Sent {
     bundle: Bundle,
     entries: Vec<Entry>,
     issuer: String,
+    /// A clock that is set back can leave the caller with something not valid yet.
+    not_before: i64,
     renew_at: OffsetDateTime,
     not_after: OffsetDateTime,
 }
@@ -198,6 +211,7 @@ impl Svids {
             sent.bundle == supply.bundle
                 && sent.entries == entries
                 && sent.issuer == supply.issuer.certificate().sha256
+                && sent.not_before <= now.unix_timestamp()
                 && now < sent.renew_at
         })
     }
@@ -228,6 +242,7 @@ impl Source for Svids {
     ) -> Result<Option<X509svidResponse>, Status> {
         let now = OffsetDateTime::from(wall);
         if self.is_current(supply, &entries, now) {
+            self.retry_at = None;
             return Ok(None);
         }
         let issued: Result<Vec<Svid>, _> =
@@ -246,6 +261,7 @@ impl Source for Svids {
             bundle: supply.bundle.clone(),
             entries,
             issuer: supply.issuer.certificate().sha256.clone(),
+            not_before: svids.iter().map(|svid| svid.info.not_before).max().unwrap_or(0),
             renew_at: svids.iter().map(|svid| svid.renew_at).min().unwrap_or(now),
             not_after: svids.iter().map(|svid| svid.not_after).min().unwrap_or(now),
         });
