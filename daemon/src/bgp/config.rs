@@ -182,13 +182,16 @@ fn check_hold_time(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Duratio
 
 fn check_unique(c: &mut Checker<'_>, neighbors: &[RawNeighbor]) {
     let (mut names, mut addresses) = (HashSet::new(), HashMap::new());
+    let canonical = |text: &str| {
+        text.parse::<IpAddr>().map_or_else(|_| text.to_owned(), |a| a.to_canonical().to_string())
+    };
     for neighbor in neighbors {
         let name = neighbor.name.get_ref();
         if !names.insert(name) {
             let message = format!("a second neighbor is called \"{}\"", name.escape_debug());
             c.problem(neighbor.name.span(), message, "give each neighbor its own name");
         }
-        if let Some(first) = addresses.insert(neighbor.address.get_ref(), name) {
+        if let Some(first) = addresses.insert(canonical(neighbor.address.get_ref()), name) {
             let message = format!("neighbor \"{}\" has this address already", first.escape_debug());
             c.problem(neighbor.address.span(), message, "there is one session to an address: merge the two");
         }
@@ -228,7 +231,8 @@ impl RawNeighbor {
 }
 
 fn check_neighbor_address(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<IpAddr> {
-    let address = raw.get_ref().parse::<IpAddr>().ok().filter(|a| !a.is_unspecified() && !a.is_multicast());
+    let address = raw.get_ref().parse::<IpAddr>().ok().map(|address| address.to_canonical());
+    let address = address.filter(|address| !address.is_unspecified() && !address.is_multicast());
     if address.is_none() {
         c.problem(
             raw.span(),

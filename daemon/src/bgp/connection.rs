@@ -4,7 +4,7 @@ use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use isthmus_bgp::{ConnectionId, rib::NextHops};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -27,6 +27,10 @@ const CHUNK: usize = 32 * 1024;
 const WAITING: usize = 2;
 /// How long a closing connection may take to carry its last words.
 const PARTING: Duration = Duration::from_secs(1);
+/// After this silence TCP asks whether the peer is there, so often and so many times.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 3;
 
 /// The driver's end of a connection. Dropping it closes the connection.
 pub(super) struct Connection {
@@ -68,9 +72,12 @@ impl Connection {
     }
 }
 
-/// Small messages leave at once, and a peer that acknowledges nothing for a hold time is dead whatever TCP hopes.
+/// Small messages leave at once, and a peer that acknowledges nothing for a hold time is dead whatever TCP hopes. Without a hold time
+/// nobody sends anything for long, so TCP itself asks whether the peer is still there.
 pub(super) fn set_options(stream: &TcpStream, hold_time: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let ask = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(stream).set_tcp_keepalive(&ask.with_retries(KEEPALIVE_RETRIES))?;
     if !hold_time.is_zero() {
         SockRef::from(stream).set_tcp_user_timeout(Some(hold_time))?;
     }

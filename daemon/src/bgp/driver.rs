@@ -67,6 +67,8 @@ pub(super) struct Driver {
     statics: watch::Receiver<Statics>,
     faults: Limiter,
     refusals: Limiter,
+    notices: Limiter,
+    unsendable: Limiter,
 }
 
 impl Driver {
@@ -104,6 +106,8 @@ impl Driver {
             settled: false,
             faults: Limiter::default(),
             refusals: Limiter::default(),
+            notices: Limiter::default(),
+            unsendable: Limiter::default(),
         };
         driver.look_around();
         Ok((driver, Handle { commands: command_sender, listening: listening.into() }))
@@ -273,8 +277,10 @@ impl Driver {
                     self.state_changed(&peer, from, to, &reason)
                 }
                 Event::Notified { peer, sent, notification } => {
-                    tracing::info!(neighbor = %peer, sent, %notification, "NOTIFICATION");
                     metrics::notified(&peer, sent, &notification);
+                    if let Some(not_shown) = self.notices.admit(&peer, Instant::now()) {
+                        tracing::info!(neighbor = %peer, sent, %notification, not_shown, "NOTIFICATION");
+                    }
                 }
                 Event::UpdateFault { peer, fault } => self.fault(peer, fault.disposition, &fault.to_string()),
                 Event::NextHopRefused { peer, prefix, next_hop, why } => {
@@ -284,7 +290,9 @@ impl Driver {
                     }
                 }
                 Event::Unsendable { peer, error } => {
-                    tracing::warn!(neighbor = %peer, error, "a route cannot be announced to this neighbor");
+                    if let Some(not_shown) = self.unsendable.admit(&peer, Instant::now()) {
+                        tracing::warn!(neighbor = %peer, error, not_shown, "a route cannot be announced to this neighbor");
+                    }
                 }
             }
         }

@@ -49,10 +49,15 @@ pub(super) fn notified(neighbor: &str, sent: bool, notification: &Notification) 
         NOTIFICATIONS,
         "neighbor" => neighbor.to_string(),
         "direction" => direction,
-        "code" => notification.code.to_string(),
-        "subcode" => notification.subcode.to_string()
+        "code" => known(notification.code, 7),
+        "subcode" => known(notification.subcode, 11)
     )
     .increment(1);
+}
+
+/// A number from the wire as a label: those that no RFC has are one label, so that a neighbor cannot make series without end.
+fn known(number: u8, last: u8) -> String {
+    if number <= last { number.to_string() } else { "other".into() }
 }
 
 /// Counts an incoming connection that was closed unheard.

@@ -79,7 +79,8 @@ fn choose(local: IpAddr, entries: &[Entry]) -> NextHops {
     let interface = entries.iter().find(|entry| entry.address == local).map(|entry| &entry.interface);
     let there = || {
         let of_interface = entries.iter().filter(|entry| Some(&entry.interface) == interface);
-        of_interface.map(|entry| entry.address).filter(|address| usable(*address))
+        let addresses = of_interface.map(|entry| entry.address);
+        addresses.filter(|address| usable(*address) && !address.is_loopback())
     };
     let first_v4 = || there().find_map(as_v4);
     let first_v6 = || there().find_map(as_v6);

@@ -228,6 +228,31 @@ fn sections_not_served_are_refused_not_ignored() {
 }
 
 #[test]
+fn one_address_in_two_spellings_is_one_neighbor() {
+    let neighbors = "neighbor = [{ name = \"a\", address = \"fd00::2\", asn = 5 }, { name = \"b\", address = \"fd00:0::2\", asn = 5 }]";
+    let problem = only_problem(&format!("[bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n{neighbors}"));
+    assert!(problem.contains("neighbor \"a\" has this address already"), "{problem}");
+}
+
+#[test]
+fn ipv4_in_ipv6_clothes_is_ipv4() {
+    let text = format!(
+        "[[tunnel.peer]]\nname = \"p\"\npublic_key = \"{KEY_A}\"\nendpoint = \"[::ffff:192.0.2.1]:51820\"\n[bgp]\nasn = 65001\n\
+         router_id = \"10.0.0.1\"\nneighbor = [{{ name = \"n\", address = \"::ffff:10.0.0.2\", asn = 5 }}]"
+    );
+    let config = parse_text(&text).unwrap();
+    let endpoint = config.tunnel.unwrap().peers[0].endpoint.clone();
+    assert_eq!(endpoint, Some(tunnel::Endpoint::Address("192.0.2.1:51820".parse().unwrap())));
+    assert_eq!(config.bgp.unwrap().neighbors[0].address.to_string(), "10.0.0.2");
+}
+
+#[test]
+fn identity_needs_a_site_to_be_checked_against() {
+    let problems = problems("[identity]\ntrust_bundle = \"x\"");
+    assert!(problems[0].contains("this node's site is not known (add site to [node]"), "{problems:?}");
+}
+
+#[test]
 fn workload_api_needs_an_issuer() {
     let problem = only_problem("[workload_api]\n");
     assert!(problem.contains("nobody to issue"), "{problem}");
@@ -240,7 +265,7 @@ fn entries_are_checked() {
         problems(&text).into_iter().filter(|p| !p.contains("nobody to issue")).collect::<Vec<_>>()
     };
     assert_eq!(entry("/ns/a", "\"unix:uid:0\""), Vec::<String>::new());
-    for bad in ["ns/a", "/", "/a//b", "/a/../b", "/a/", "/a b", "/a%41", ""] {
+    for bad in ["ns/a", "/", "/a//b", "/a/../b", "/a/", "/a b", "/a%41", "", "/site/aws-use1/node/gw1"] {
         assert!(entry(bad, "\"unix:uid:0\"")[0].contains("is not the path of a SPIFFE ID"), "{bad}");
     }
     for bad in ["\"unix:uid\"", "\"unix:uid:-1\"", "\"k8s:ns:x\"", "\"unix:uid:4294967296\""] {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -263,7 +263,11 @@ fn check_endpoint(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Endpoint
 }
 
 fn parse_endpoint(text: &str) -> Option<Endpoint> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
+    if let Ok(mut address) = text.parse::<SocketAddr>() {
+        // An IPv4 address in IPv6 clothes: the IPv6 socket would not send to it.
+        if let IpAddr::V4(v4) = address.ip().to_canonical() {
+            address.set_ip(v4.into());
+        }
         let usable = address.port() != 0 && !address.ip().is_unspecified() && !address.ip().is_multicast();
         return usable.then_some(Endpoint::Address(address));
     }

@@ -25,7 +25,7 @@ async fn run(peer: Weak<Peer>, host: String, port: u16) {
     let mut retry = FIRST_RETRY;
     loop {
         let Some(peer) = peer.upgrade() else { return };
-        let pause = if peer.is_up() {
+        let pause = if peer.is_up() && peer.configured_endpoint().is_some() {
             REFRESH
         } else if attempt(&peer, &host, port).await {
             retry = FIRST_RETRY;

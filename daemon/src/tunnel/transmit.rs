@@ -14,6 +14,8 @@ use super::{
 
 /// Packets in a batch at most.
 const BATCH: usize = 64;
+/// Batches before the thread looks whether it is to stop.
+const TURN: usize = 16;
 
 /// One packet as read: virtio header, packet, room for padding.
 struct Item {
@@ -33,7 +35,10 @@ pub(super) fn run(engine: &Engine, tun: &Tun, mtu: u16) -> io::Result<()> {
     let mut transmitter = Transmitter::new(mtu);
     let mut waiter = engine.waiter(std::iter::once(tun.as_fd()));
     while waiter.wait()? {
-        while transmitter.fill(tun)? {
+        for _ in 0..TURN {
+            if !transmitter.fill(tun)? {
+                break;
+            }
             transmitter.forward(engine);
         }
     }

@@ -104,10 +104,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Notes a route that the kernel has.
+    /// Notes a route that the kernel has. A dump that a change interrupted may tell of one twice.
     pub fn insert(&mut self, route: KernelRoute) {
         let prefix = route.prefix;
         match self.routes.get_mut(&prefix) {
+            Some(routes) if routes.contains(&route) => {}
             Some(routes) => routes.push(route),
             None => {
                 self.routes.insert(prefix, vec![route]);

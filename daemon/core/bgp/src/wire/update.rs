@@ -110,7 +110,9 @@ impl Update {
         if !complete {
             judged.fault(0, Disposition::TreatAsWithdraw, "the last attribute runs past the attribute field");
         }
-        judged.collect(&raws, context);
+        // Beside MP_REACH alone NEXT_HOP says nothing (RFC 4760 section 3), so nothing it says is a fault.
+        let relevant = |raw: &&Raw<'_>| raw.code != kind::NEXT_HOP || !located.reached.is_empty();
+        judged.collect(raws.iter().filter(relevant), context);
         judged.check_mandatory(&located, context);
         judged.apply(located, raws.len())
     }
@@ -249,7 +251,7 @@ impl Judged {
         self.faults.push(Fault { attribute, disposition, what: what.into() });
     }
 
-    fn collect(&mut self, raws: &[Raw<'_>], context: &UpdateContext) {
+    fn collect<'a>(&mut self, raws: impl Iterator<Item = &'a Raw<'a>>, context: &UpdateContext) {
         let mut seen = [false; 256];
         for raw in raws {
             if std::mem::replace(&mut seen[usize::from(raw.code)], true) {

@@ -168,6 +168,17 @@ fn ipv4_prefixes_never_borrow_the_next_hop_of_mp_reach() {
 }
 
 #[test]
+fn next_hop_beside_mp_reach_alone_is_ignored() {
+    let mut reach = vec![0x80, 14, 30, 0, 2, 1, 16];
+    reach.extend_from_slice(&Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).octets());
+    reach.extend_from_slice(&[0, 64, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]);
+    let nowhere: &[u8] = &[0x40, 3, 4, 0, 0, 0, 0];
+    let update = Update::decode(&body(&[], &[&reach, ORIGIN, AS_PATH, nowhere], &[]), &EBGP).unwrap();
+    assert!(update.faults.is_empty() && update.withdrawn.is_empty(), "{update:?}");
+    assert_eq!(update.announced[0].prefixes, ["2001:db8:0:9::/64".parse().unwrap()]);
+}
+
+#[test]
 fn ipv6_next_hops() {
     let global = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     let local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);

@@ -226,8 +226,8 @@ impl Peer {
                 Ok(Heard::Cookie) => {}
                 Ok(heard) => {
                     heard_any = true;
-                    let followed = self.follow(source, &mut judge);
-                    self.note(&heard, followed, now);
+                    self.follow(source, &mut judge);
+                    self.note(&heard, now);
                 }
                 Err(reason) => self.counters.drops.add(reason, 1),
             }
@@ -249,16 +249,14 @@ impl Peer {
     }
 
     /// Takes the source of an authentic message as the endpoint, or says no.
-    fn follow(&mut self, source: SocketAddr, judge: &mut Judge<impl Fn(IpAddr) -> bool>) -> bool {
+    fn follow(&mut self, source: SocketAddr, judge: &mut Judge<impl Fn(IpAddr) -> bool>) {
         let answer_to = self.answer_to(source, judge);
-        let followed = answer_to == Some(source);
-        if followed {
+        if answer_to == Some(source) {
             (self.endpoint, self.refused) = (answer_to, None);
         } else {
             self.refused = Some(source);
             self.counters.drops.add(Drop::EndpointRefused, 1);
         }
-        followed
     }
 
     fn reason(&self, now: Instant) -> String {
@@ -404,9 +402,9 @@ impl Peer {
 
     /// A handshake is complete for the initiator with the response, for the responder with the first packet of the new session.
     ///
-    /// All of it is a sign of life, but for a call from where we do not answer: it does not show that anything of ours arrives.
-    fn note(&mut self, heard: &Heard, followed: bool, now: Instant) {
-        if followed || !matches!(heard, Heard::Initiation) {
+    /// All of it is a sign of life but for a call: a peer that only ever calls shows that nothing of ours arrives.
+    fn note(&mut self, heard: &Heard, now: Instant) {
+        if !matches!(heard, Heard::Initiation) {
             self.liveness.heard(now);
         }
         match heard {
