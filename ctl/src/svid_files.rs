@@ -28,19 +28,44 @@ pub(crate) fn write(directory: &Path, identities: &[Identity]) -> Result<Vec<Pat
         .map_err(|error| not_written(directory, &error))?;
     let mut written = Vec::new();
     for (index, identity) in identities.iter().enumerate() {
-        let infix = if index == 0 { String::new() } else { format!(".{index}") };
         let files = [
             ("key", 0o600, pem("PRIVATE KEY", [&identity.key[..]])),
             ("svid", 0o644, pem("CERTIFICATE", identity.chain.iter().map(Vec::as_slice))),
             ("bundle", 0o644, pem("CERTIFICATE", identity.bundle.iter().map(Vec::as_slice))),
         ];
         for (stem, mode, content) in files {
-            let path = directory.join(format!("{stem}{infix}.pem"));
+            let path = place(directory, stem, index);
             replace(&path, mode, content.as_bytes()).map_err(|error| not_written(&path, &error))?;
             written.push(path);
         }
     }
+    remove_from(directory, identities.len().max(1))?;
     Ok(written)
+}
+
+fn place(directory: &Path, stem: &str, index: usize) -> PathBuf {
+    let infix = if index == 0 { String::new() } else { format!(".{index}") };
+    directory.join(format!("{stem}{infix}.pem"))
+}
+
+/// Removes what an earlier call wrote of identities that are no longer given: a key that is not renewed is only there to be stolen.
+fn remove_from(directory: &Path, first: usize) -> Result<(), Failure> {
+    for index in first.. {
+        let mut found = false;
+        for path in ["key", "svid", "bundle"].map(|stem| place(directory, stem, index)) {
+            match fs::remove_file(&path) {
+                Ok(()) => found = true,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(Failure::failed(format!("cannot remove {}: {error}", path.display())));
+                }
+            }
+        }
+        if !found {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Failure {

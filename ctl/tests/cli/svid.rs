@@ -180,6 +180,10 @@ fn writes_files_that_fit_together_with_the_key_for_the_owner_only() {
     }
     assert_eq!(mode(&out), 0o700);
     assert_eq!(fs::read_dir(&out).expect("there").count(), 6);
+
+    // An identity that is no longer given leaves no key behind.
+    identities(vec![identity(ID, "")]).fetch(&["--write", out.to_str().expect("UTF-8")]).data();
+    assert_eq!(fs::read_dir(&out).expect("there").count(), 3);
 }
 
 #[test]

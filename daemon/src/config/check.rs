@@ -220,6 +220,11 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, (String, String)> {
         let message = format!("others can read it (mode {:04o})", meta.mode() & 0o7777);
         return Err((message, format!("chmod 600 {}", path.display())));
     }
+    let own = nix::unistd::geteuid().as_raw();
+    if ![0, own].contains(&meta.uid()) {
+        let message = format!("user {} owns it, and could read and replace it", meta.uid());
+        return Err((message, format!("chown {own} {}", path.display())));
+    }
     if meta.len() > KEY_FILE_LIMIT {
         return Err((format!("{} bytes is too large for a key", meta.len()), "name the key file".into()));
     }

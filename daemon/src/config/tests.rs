@@ -291,6 +291,13 @@ fn secret_files_must_be_private() {
     let tunnel = parse(&config, text).unwrap().tunnel.unwrap();
     assert_eq!(tunnel.private_key.unwrap().expose(), &[1; 32]);
 
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&key, Some(12345), None).unwrap();
+        let error = parse(&config, text).unwrap_err().one_line();
+        assert!(error.contains("user 12345 owns it"), "{error}");
+        std::os::unix::fs::chown(&key, Some(0), None).unwrap();
+    }
+
     fs::write(&key, "not a key").unwrap();
     assert!(parse(&config, text).unwrap_err().one_line().contains("does not hold a key"));
 }

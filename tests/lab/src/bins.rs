@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn builds_where_this_program_was_built() {
         let target = tempfile::tempdir().unwrap();
-        std::fs::write(target.path().join("CACHEDIR.TAG"), "").unwrap();
+        std::fs::write(target.path().join(".rustc_info.json"), "").unwrap();
         let arguments = |below: &str| same_place(&target.path().join(below)).unwrap()[2..].join(" ");
         assert_eq!(arguments("debug/isthmus-lab"), "--profile dev");
         assert_eq!(arguments("release/deps/lab-0f"), "--profile release");
