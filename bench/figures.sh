@@ -26,7 +26,7 @@ seconds() {
 }
 
 cold() {
-    local clone
+    # Not local: the trap runs when the function is over.
     clone=$(mktemp -d)
     trap 'rm -rf "$clone"' EXIT
     git clone --quiet . "$clone"
