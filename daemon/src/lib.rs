@@ -11,6 +11,7 @@ mod connections;
 pub mod fib;
 pub mod identity;
 pub mod lifecycle;
+mod log_limit;
 pub mod metrics;
 pub mod routes;
 pub mod secret;

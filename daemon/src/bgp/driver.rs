@@ -21,10 +21,10 @@ use super::{
     connection::{Connection, set_options},
     dial::dial,
     handle::Command,
-    limiter::Limiter,
     listen::{Neighbors, accept},
     metrics, next_hops, publish,
 };
+use crate::log_limit::Limits;
 use crate::routes::{Board, Statics};
 
 /// Inputs that wait for the driver; whoever produces more of them waits too.
@@ -65,10 +65,10 @@ pub(super) struct Driver {
     settled: bool,
     /// The tunnel peers' prefixes.
     statics: watch::Receiver<Statics>,
-    faults: Limiter,
-    refusals: Limiter,
-    notices: Limiter,
-    unsendable: Limiter,
+    faults: Limits,
+    refusals: Limits,
+    notices: Limits,
+    unsendable: Limits,
 }
 
 impl Driver {
@@ -104,10 +104,10 @@ impl Driver {
             shutdown,
             started: now,
             settled: false,
-            faults: Limiter::default(),
-            refusals: Limiter::default(),
-            notices: Limiter::default(),
-            unsendable: Limiter::default(),
+            faults: Limits::default(),
+            refusals: Limits::default(),
+            notices: Limits::default(),
+            unsendable: Limits::default(),
         };
         driver.look_around();
         Ok((driver, Handle { commands: command_sender, listening: listening.into() }))
@@ -278,19 +278,19 @@ impl Driver {
                 }
                 Event::Notified { peer, sent, notification } => {
                     metrics::notified(&peer, sent, &notification);
-                    if let Some(not_shown) = self.notices.admit(&peer, Instant::now()) {
+                    if let Some(not_shown) = self.notices.pass(&peer, Instant::now()) {
                         tracing::info!(neighbor = %peer, sent, %notification, not_shown, "NOTIFICATION");
                     }
                 }
                 Event::UpdateFault { peer, fault } => self.fault(peer, fault.disposition, &fault.to_string()),
                 Event::NextHopRefused { peer, prefix, next_hop, why } => {
-                    if let Some(not_shown) = self.refusals.admit(&peer, Instant::now()) {
+                    if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
                         let (neighbor, rule) = (peer, why);
                         tracing::warn!(%neighbor, %prefix, %next_hop, %rule, not_shown, "route refused");
                     }
                 }
                 Event::Unsendable { peer, error } => {
-                    if let Some(not_shown) = self.unsendable.admit(&peer, Instant::now()) {
+                    if let Some(not_shown) = self.unsendable.pass(&peer, Instant::now()) {
                         tracing::warn!(neighbor = %peer, error, not_shown, "a route cannot be announced to this neighbor");
                     }
                 }
@@ -330,7 +330,7 @@ impl Driver {
     }
 
     fn fault(&mut self, peer: Arc<str>, disposition: Disposition, what: &str) {
-        let Some(not_shown) = self.faults.admit(&peer, Instant::now()) else { return };
+        let Some(not_shown) = self.faults.pass(&peer, Instant::now()) else { return };
         let action = match disposition {
             Disposition::DiscardAttribute => "the attribute was ignored",
             Disposition::TreatAsWithdraw => "its prefixes were withdrawn",

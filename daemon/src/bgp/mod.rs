@@ -9,7 +9,6 @@ mod dial;
 mod driver;
 mod error;
 mod handle;
-mod limiter;
 mod listen;
 mod metrics;
 mod next_hops;

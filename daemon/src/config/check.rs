@@ -195,7 +195,7 @@ impl<'a> Checker<'a> {
 }
 
 /// Opens without waiting: a path that names a FIFO by mistake must not hang the daemon.
-pub(super) fn open(path: &Path) -> std::io::Result<std::fs::File> {
+pub(crate) fn open(path: &Path) -> std::io::Result<std::fs::File> {
     std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 

@@ -19,8 +19,8 @@ use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
 
-pub(crate) use check::Checker;
 pub use check::Problem;
+pub(crate) use check::{Checker, open};
 
 use crate::{api, bgp, fib, identity, metrics, tunnel};
 
@@ -122,7 +122,7 @@ pub fn load(path: &Path) -> Result<Config, Error> {
 
 /// A regular file of a sane size; anything else (a FIFO, a device, a directory) could hang the daemon or fill its memory.
 fn read(path: &Path) -> io::Result<String> {
-    let file = check::open(path)?;
+    let file = open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("it is not a regular file"));

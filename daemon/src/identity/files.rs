@@ -1,7 +1,6 @@
 //! Reading certificate and key files; every error names the file and what to do.
 
 use std::{
-    fs::File,
     io::Read as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -10,6 +9,8 @@ use std::{
 use isthmus_pki::{Bundle, Key, bundle};
 use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
+
+use crate::config;
 
 /// Longest file that is read, in bytes.
 const MAX_LEN: u64 = 1 << 20;
@@ -61,7 +62,7 @@ pub enum FileError {
 
 fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, FileError> {
     let fail = |source| FileError::Read { path: path.to_owned(), source };
-    let file = File::open(path).map_err(fail)?;
+    let file = config::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     let mode = metadata.permissions().mode() & 0o7777;
     if secret && mode & 0o077 != 0 {

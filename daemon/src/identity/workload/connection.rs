@@ -17,8 +17,11 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use super::{authority::Filter, limit::Limit};
-use crate::identity::attest::{Caller, Refusal};
+use super::authority::Filter;
+use crate::{
+    identity::attest::{Caller, Refusal},
+    log_limit::Limit,
+};
 
 /// Most connections at a time, over all users.
 const MAX_CONNECTIONS: usize = 1024;
@@ -66,7 +69,7 @@ impl Incoming {
     }
 }
 
-/// The metric counts every refusal; the log tells of one every [`LOG_EVERY`](super::limit::LOG_EVERY) and how many it left out.
+/// The metric counts every refusal; the log tells of one every [`LOG_EVERY`](crate::log_limit::LOG_EVERY) and how many it left out.
 fn warn_refused(limit: &mut Limit, uid: u32, refusal: &Refusal, now: Instant) {
     metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
     if let Some(not_shown) = limit.pass(now) {
@@ -232,12 +235,7 @@ mod tests {
                     let now = start + Duration::from_millis(millisecond);
                     warn_refused(&mut limit, 1000, &Refusal::Gone, now);
                 }
-                warn_refused(
-                    &mut limit,
-                    1000,
-                    &Refusal::NoPid,
-                    start + crate::identity::workload::limit::LOG_EVERY,
-                );
+                warn_refused(&mut limit, 1000, &Refusal::NoPid, start + crate::log_limit::LOG_EVERY);
             });
         });
         let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

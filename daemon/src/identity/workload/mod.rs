@@ -5,7 +5,6 @@
 
 mod authority;
 mod connection;
-mod limit;
 mod service;
 mod stream;
 

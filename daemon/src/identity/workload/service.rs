@@ -18,10 +18,9 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use super::{
     Supply,
     connection::Peer,
-    limit::Limit,
     stream::{Bundles, Feed, Svids},
 };
-use crate::identity::certificates::Ledger;
+use crate::{identity::certificates::Ledger, log_limit::Limit};
 
 /// Metadata key that keeps requests forged through another service out (Workload Endpoint section 6).
 const HEADER: &str = "workload.spiffe.io";

@@ -23,13 +23,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
-use super::{Supply, connection::Peer, limit::Limit};
+use super::{Supply, connection::Peer};
 use crate::identity::{
     attest::Caller,
     certificates::Holder,
     config::Entry,
     issuing::{self, Svid},
 };
+use crate::log_limit::Limit;
 
 /// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
