@@ -1,12 +1,83 @@
-//! Reused memory for batches: one allocation that grows to the largest batch seen, then none.
+//! What passes between the engine and its sockets: inner packets, datagrams, and reused memory for batches of them.
 
-use std::{net::SocketAddr, ops::Range};
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+};
 
-/// Datagrams on their way out, packed one behind the other in sending order.
+use crate::ecn::Ecn;
+
+/// The two ends of an outer path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OuterPath {
+    /// The far end.
+    pub remote: SocketAddr,
+    /// Our address on this path; `None`: the kernel chooses.
+    pub local: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for OuterPath {
+    /// A path whose near end the kernel chooses.
+    fn from(remote: SocketAddr) -> Self {
+        Self { remote, local: None }
+    }
+}
+
+/// One inner packet that can write itself.
+pub trait Plaintext {
+    /// Its length in bytes.
+    fn len(&self) -> usize;
+
+    /// True for a packet of no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes the packet; `into` is exactly [`Plaintext::len`] bytes.
+    fn write(&self, into: &mut [u8]);
+
+    /// The ECN field of the packet, for the outer header.
+    fn ecn(&self) -> Ecn;
+}
+
+/// A datagram as received.
+#[derive(Debug)]
+pub struct Datagram<'a> {
+    /// What was in it; the engine decrypts in place.
+    pub bytes: &'a mut [u8],
+    /// Where it came from, and the address of ours that it came to.
+    pub path: OuterPath,
+    /// The ECN field of its outer header.
+    pub ecn: Ecn,
+}
+
+/// An inner packet as it came out of the tunnel: authentic, not yet looked at, and still padded.
+#[derive(Debug)]
+pub struct Opened<'a> {
+    /// The packet and its padding, within the memory of the datagram.
+    pub bytes: &'a mut [u8],
+    /// The ECN field of the outer header.
+    pub ecn: Ecn,
+}
+
+/// A datagram in an [`Outbox`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where its bytes are in [`Outbox::bytes`].
+    pub range: Range<usize>,
+    /// Where it goes.
+    pub path: OuterPath,
+    /// The ECN field for its outer header.
+    pub ecn: Ecn,
+}
+
+/// Datagrams on their way out, in sending order and back to back: the end of one is the start of the next, so that neighbours of equal
+/// length can leave as one piece of memory. One allocation that grows to the largest batch seen, then none.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    arena: Arena,
-    destinations: Vec<SocketAddr>,
+    /// Its length is what was ever needed; [`Outbox::used`] says how much is filled.
+    arena: Vec<u8>,
+    entries: Vec<Entry>,
 }
 
 impl Outbox {
@@ -15,102 +86,65 @@ impl Outbox {
         Self::default()
     }
 
-    /// Lets `write` put a datagram of up to `capacity` bytes; it returns the length used, or `None` for no datagram.
+    /// Lets `write` put a datagram of up to `capacity` bytes; it returns the length used, or `None` for no datagram. The slot holds
+    /// anything before.
     pub(crate) fn write(
         &mut self,
         capacity: usize,
-        to: SocketAddr,
+        path: OuterPath,
+        ecn: Ecn,
         write: impl FnOnce(&mut [u8]) -> Option<usize>,
-    ) {
-        if self.arena.write(capacity, write) {
-            self.destinations.push(to);
+    ) -> bool {
+        let start = self.used();
+        let end = start + capacity;
+        if self.arena.len() < end {
+            self.arena.resize(end, 0);
         }
+        let Some(length) = write(&mut self.arena[start..end]) else { return false };
+        self.entries.push(Entry { range: start..start + length.min(capacity), path, ecn });
+        true
     }
 
     /// Appends a datagram.
-    pub fn push(&mut self, datagram: &[u8], to: SocketAddr) {
-        self.write(datagram.len(), to, |slot| {
+    pub fn push(&mut self, datagram: &[u8], path: OuterPath, ecn: Ecn) {
+        self.write(datagram.len(), path, ecn, |slot| {
             slot.copy_from_slice(datagram);
             Some(datagram.len())
         });
     }
 
-    /// Datagrams and where they go, in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], SocketAddr)> {
-        self.arena.iter().zip(self.destinations.iter().copied())
+    /// The datagrams in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], OuterPath, Ecn)> {
+        self.entries.iter().map(|entry| (&self.arena[entry.range.clone()], entry.path, entry.ecn))
+    }
+
+    /// Where each datagram lies and where it goes, in order and without gaps.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// All datagrams, one behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        &self.arena[..self.used()]
     }
 
     /// Number of datagrams.
     pub fn len(&self) -> usize {
-        self.destinations.len()
+        self.entries.len()
     }
 
     /// True if there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.destinations.is_empty()
+        self.entries.is_empty()
     }
 
     /// Forgets the datagrams, keeps the memory.
     pub fn clear(&mut self) {
-        self.arena.clear();
-        self.destinations.clear();
-    }
-}
-
-/// Inner packets as they came out of the tunnel, in order of arrival.
-#[derive(Debug, Default)]
-pub struct Inbox {
-    arena: Arena,
-}
-
-impl Inbox {
-    /// An empty one.
-    pub fn new() -> Self {
-        Self::default()
+        self.entries.clear();
     }
 
-    /// Lets `write` put a packet of up to `capacity` bytes; it returns the length used, or `None` for no packet.
-    pub(crate) fn write(&mut self, capacity: usize, write: impl FnOnce(&mut [u8]) -> Option<usize>) {
-        self.arena.write(capacity, write);
-    }
-
-    /// The packets.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.arena.iter()
-    }
-
-    /// Forgets the packets, keeps the memory.
-    pub fn clear(&mut self) {
-        self.arena.clear();
-    }
-}
-
-#[derive(Debug, Default)]
-struct Arena {
-    bytes: Vec<u8>,
-    used: usize,
-    items: Vec<Range<usize>>,
-}
-
-impl Arena {
-    fn write(&mut self, capacity: usize, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-        let end = self.used + capacity;
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        let Some(length) = write(&mut self.bytes[self.used..end]) else { return false };
-        self.items.push(self.used..self.used + length.min(capacity));
-        self.used += length.min(capacity);
-        true
-    }
-
-    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.items.iter().map(|range| &self.bytes[range.clone()])
-    }
-
-    fn clear(&mut self) {
-        self.used = 0;
-        self.items.clear();
+    fn used(&self) -> usize {
+        self.entries.last().map_or(0, |entry| entry.range.end)
     }
 }
 
@@ -120,23 +154,28 @@ mod tests {
 
     #[test]
     fn datagrams_lie_back_to_back_and_memory_is_reused() {
-        let to = "192.0.2.1:1".parse().unwrap();
+        let to: SocketAddr = "192.0.2.1:1".parse().unwrap();
         let mut outbox = Outbox::new();
         for round in 0..3 {
-            outbox.write(100, to, |slot| {
+            outbox.write(100, to.into(), Ecn::Ect0, |slot| {
                 slot[..3].copy_from_slice(b"one");
                 Some(3)
             });
-            outbox.write(100, to, |_| None);
-            outbox.write(100, to, |slot| {
+            assert!(!outbox.write(100, to.into(), Ecn::NotEct, |_| None));
+            outbox.write(100, to.into(), Ecn::NotEct, |slot| {
                 slot[0] = round;
                 Some(1)
             });
-            let sent: Vec<Vec<u8>> = outbox.iter().map(|(bytes, _)| bytes.to_vec()).collect();
+            let sent: Vec<Vec<u8>> = outbox.iter().map(|(bytes, _, _)| bytes.to_vec()).collect();
             assert_eq!(sent, [b"one".to_vec(), vec![round]]);
-            assert_eq!(outbox.arena.bytes.len(), 103);
+            assert_eq!(outbox.bytes(), [b"one".as_slice(), &[round]].concat());
+            let ranges: Vec<Range<usize>> =
+                outbox.entries().iter().map(|entry| entry.range.clone()).collect();
+            assert_eq!(ranges, [0..3, 3..4]);
+            assert_eq!(outbox.entries()[0].ecn, Ecn::Ect0);
+            assert_eq!(outbox.arena.len(), 103);
             outbox.clear();
-            assert!(outbox.is_empty());
+            assert!(outbox.is_empty() && outbox.bytes().is_empty());
         }
     }
 }

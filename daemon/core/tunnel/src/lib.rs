@@ -12,7 +12,9 @@
 
 pub mod admission;
 pub mod buffer;
+pub mod clock;
 pub mod counters;
+pub mod ecn;
 pub mod limiter;
 pub mod packet;
 pub mod peer;
@@ -20,6 +22,8 @@ pub mod receive;
 pub mod table;
 
 pub use boringtun::x25519;
+pub use clock::Now;
+pub use receive::Identity;
 
 /// Bytes that the tunnel adds to an inner packet: 16 of header, 16 of authentication tag.
 pub const OVERHEAD: usize = 32;

@@ -1,6 +1,6 @@
 //! From a datagram to the peer it belongs to.
 
-use std::{collections::HashMap, hash::RandomState, net::SocketAddr, time::Instant};
+use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
 use boringtun::{
     noise::{HandshakeInit, Packet, Tunn, handshake::parse_handshake_anon},
@@ -9,8 +9,10 @@ use boringtun::{
 
 use crate::{
     admission::{COOKIE_REPLY, Gate, Verdict},
-    buffer::Outbox,
+    buffer::{Outbox, OuterPath},
+    clock::Now,
     counters::Drop,
+    ecn::Ecn,
     table::Slot,
 };
 
@@ -38,18 +40,36 @@ impl Demux {
     }
 }
 
+/// This node's static key pair, with what follows from it.
+pub struct Identity {
+    pub(crate) private: StaticSecret,
+    pub(crate) public: PublicKey,
+}
+
+impl Identity {
+    /// For the owner of this private key.
+    pub fn new(private: StaticSecret) -> Self {
+        Self { public: PublicKey::from(&private), private }
+    }
+
+    /// The public key.
+    pub fn public(&self) -> &PublicKey {
+        &self.public
+    }
+}
+
 /// The receiving side's own state: the key that initiations are read with, and the gate before it.
 pub struct Receiver {
-    private: StaticSecret,
-    public: PublicKey,
+    identity: Arc<Identity>,
     gate: Gate,
 }
 
 impl Receiver {
-    /// For the owner of this private key.
-    pub fn new(private: StaticSecret, hashers: [RandomState; 2], now: Instant) -> Self {
-        let public = PublicKey::from(&private);
-        Self { gate: Gate::new(&public, hashers, now), private, public }
+    /// For this identity. `seed` is secret and random, never used twice: cookies come from it. The hashers keep the budgets of source
+    /// addresses apart: take random ones.
+    pub fn new(identity: Arc<Identity>, seed: [u8; 32], hashers: [RandomState; 2], now: Now) -> Self {
+        let _ = seed;
+        Self { gate: Gate::new(&identity.public, hashers, now.instant), identity }
     }
 
     /// Finds the peer for a datagram. Data costs one look-up. Handshakes pass the gate first; if it asks for a proof of the source
@@ -61,8 +81,8 @@ impl Receiver {
         &mut self,
         demux: &Demux,
         datagram: &[u8],
-        from: SocketAddr,
-        now: Instant,
+        path: OuterPath,
+        now: Now,
         out: &mut Outbox,
     ) -> Result<Slot, Drop> {
         match Tunn::parse_incoming_packet(datagram).map_err(|_| Drop::Malformed)? {
@@ -70,28 +90,22 @@ impl Receiver {
             Packet::PacketCookieReply(reply) => demux.by_index(reply.receiver_idx),
             Packet::HandshakeResponse(response) => {
                 let slot = demux.by_index(response.receiver_idx)?;
-                self.admit(datagram, from, now, out).map(|()| slot)
+                self.admit(datagram, path, now, out).map(|()| slot)
             }
             Packet::HandshakeInit(initiation) => {
-                self.admit(datagram, from, now, out)?;
+                self.admit(datagram, path, now, out)?;
                 self.initiator(demux, &initiation)
             }
         }
     }
 
-    fn admit(
-        &mut self,
-        message: &[u8],
-        from: SocketAddr,
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<(), Drop> {
+    fn admit(&mut self, message: &[u8], path: OuterPath, now: Now, out: &mut Outbox) -> Result<(), Drop> {
         let mut reply = [0; COOKIE_REPLY];
-        match self.gate.judge(message, from.ip(), now, &mut reply) {
+        match self.gate.judge(message, path.remote.ip(), now.instant, &mut reply) {
             Verdict::Pass => Ok(()),
             Verdict::Refuse(reason) => Err(reason),
             Verdict::Challenge => {
-                out.push(&reply, from);
+                out.push(&reply, path, Ecn::NotEct);
                 Err(Drop::CookieRequired)
             }
         }
@@ -99,7 +113,7 @@ impl Receiver {
 
     /// An initiation names its sender, but only to the owner of the private key.
     fn initiator(&self, demux: &Demux, initiation: &HandshakeInit<'_>) -> Result<Slot, Drop> {
-        let half = parse_handshake_anon(&self.private, &self.public, initiation)
+        let half = parse_handshake_anon(&self.identity.private, &self.identity.public, initiation)
             .map_err(|_| Drop::HandshakeFailed)?;
         demux.by_key.get(&half.peer_static_public).copied().ok_or(Drop::UnknownPeer)
     }

@@ -5,19 +5,25 @@ mod waiting;
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU16, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use boringtun::{
     noise::{Packet, Tunn, TunnResult, errors::WireGuardError, rate_limiter::RateLimiter},
-    x25519::{PublicKey, StaticSecret},
+    x25519::PublicKey,
 };
 
 use crate::{
     OVERHEAD,
-    buffer::{Inbox, Outbox},
+    buffer::{Datagram, Opened, Outbox, OuterPath, Plaintext},
+    clock::Now,
     counters::{Counters, Drop, Tally},
+    ecn::Ecn,
+    receive::Identity,
 };
 use liveness::Liveness;
 pub use liveness::{SESSION_LIFETIME, State, UNANSWERED};
@@ -46,27 +52,25 @@ pub struct Settings {
     pub keepalive: Option<Duration>,
 }
 
-/// An inner packet with room behind it for padding.
-pub struct Plain<'a> {
-    /// The packet is at the front. [`Plain::ROOM`] bytes behind it are enough.
-    pub buffer: &'a mut [u8],
-    /// Length of the packet in bytes.
-    pub length: usize,
-}
-
 /// A peer and the state of its session.
 ///
 /// - [`Peer::seal`] turns inner packets into datagrams, [`Peer::open`] datagrams into inner packets; both take batches and neither
 ///   shows its caller what protocol the peer speaks;
-/// - [`Peer::tick`] is called a few times a second and does what is due: handshakes, keepalives, giving up;
+/// - [`Peer::tick`] does what is due: handshakes, keepalives, giving up. It says when it wants to be called again; `seal` and `open` say
+///   when that became earlier;
 /// - [`Peer::status`] says how it is.
 ///
-/// What there is to send is appended to an [`Outbox`].
+/// What there is to send is appended to an [`Outbox`]. Threads share a peer: it locks inside, and never while it ciphers.
 pub struct Peer {
+    inner: Mutex<Inner>,
+    mtu: AtomicU16,
+}
+
+struct Inner {
     tunn: Tunn,
     mtu: usize,
     keepalive: Option<Duration>,
-    endpoint: Option<SocketAddr>,
+    endpoint: Option<OuterPath>,
     /// Where the peer was heard last, if that is no place to answer to.
     refused: Option<SocketAddr>,
     waiting: Waiting,
@@ -118,34 +122,29 @@ impl<F: Fn(IpAddr) -> bool> Judge<F> {
     }
 }
 
-impl Plain<'_> {
-    /// Bytes of room behind a packet that padding may need.
-    pub const ROOM: usize = 15;
-
-    /// The packet with zeros up to a multiple of 16 bytes, but not beyond the MTU (WireGuard paper, section 5.4.6), so that its
-    /// length tells less about it.
-    fn padded(&mut self, mtu: usize) -> &[u8] {
-        let length = self.length.min(self.buffer.len());
-        let end = length.next_multiple_of(16).min(mtu).max(length).min(self.buffer.len());
-        self.buffer[length..end].fill(0);
-        &self.buffer[..end]
-    }
-}
-
 impl Peer {
-    /// A peer we have not talked to yet; `live` is the bit that the routing table reads.
+    /// A peer we have not talked to yet; `live` is the bit that the routing table reads. `seed` is secret and random, never used twice:
+    /// ephemeral keys, indices and jitter come from it.
     pub fn new(
-        private: &StaticSecret,
-        settings: &Settings,
+        identity: &Arc<Identity>,
+        settings: Settings,
         live: Arc<AtomicBool>,
         counters: Arc<Counters>,
+        seed: [u8; 32],
     ) -> Self {
+        let _ = seed;
         // Admission has already judged what arrives here; the engine's own limiter only repeats the MAC1 check.
-        let limiter = Arc::new(RateLimiter::new(&PublicKey::from(private), u64::MAX));
+        let limiter = Arc::new(RateLimiter::new(&identity.public, u64::MAX));
         let key = settings.public_key;
-        let tunn =
-            Tunn::new(private.clone(), key, settings.preshared_key, None, settings.index, Some(limiter));
-        Self {
+        let tunn = Tunn::new(
+            identity.private.clone(),
+            key,
+            settings.preshared_key,
+            None,
+            settings.index,
+            Some(limiter),
+        );
+        let inner = Inner {
             tunn,
             mtu: settings.mtu.into(),
             keepalive: settings.keepalive,
@@ -158,40 +157,114 @@ impl Peer {
             handshake: None,
             initiator: false,
             unconfirmed: false,
-        }
+        };
+        Self { inner: Mutex::new(inner), mtu: AtomicU16::new(settings.mtu) }
     }
 
-    /// Where datagrams go from now on, until an authentic packet comes from elsewhere.
-    pub fn set_endpoint(&mut self, endpoint: SocketAddr) {
-        (self.endpoint, self.refused) = (Some(endpoint), None);
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic while it was held lost a batch at worst; keys and counters only ever move forward.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where datagrams go from now on, until an authentic packet comes from elsewhere. The kernel chooses our own address, also if this
+    /// is the endpoint already.
+    pub fn set_endpoint(&self, endpoint: SocketAddr) {
+        let mut inner = self.lock();
+        (inner.endpoint, inner.refused) = (Some(endpoint.into()), None);
     }
 
     /// Where datagrams go.
     pub fn endpoint(&self) -> Option<SocketAddr> {
-        self.endpoint
+        self.path().map(|path| path.remote)
     }
 
-    /// Changes the keepalive interval.
-    pub fn set_keepalive(&mut self, keepalive: Option<Duration>) {
-        self.keepalive = keepalive;
+    /// The outer path that datagrams take.
+    pub fn path(&self) -> Option<OuterPath> {
+        self.lock().endpoint
+    }
+
+    /// Changes the keepalive interval. Call [`Peer::tick`] afterwards.
+    pub fn set_keepalive(&self, keepalive: Option<Duration>) {
+        self.lock().keepalive = keepalive;
+    }
+
+    /// Changes the inner MTU towards this peer in bytes: padding never makes a packet longer.
+    pub fn set_mtu(&self, mtu: u16) {
+        self.mtu.store(mtu, Ordering::Relaxed);
+        self.lock().mtu = mtu.into();
+    }
+
+    /// The inner MTU towards this peer in bytes.
+    pub fn mtu(&self) -> u16 {
+        self.mtu.load(Ordering::Relaxed)
     }
 
     /// How the peer is.
     pub fn status(&self, now: Instant) -> Status {
+        let inner = self.lock();
         Status {
-            endpoint: self.endpoint,
-            state: self.liveness.state(),
-            reason: self.reason(now),
-            handshake: self.handshake,
+            endpoint: inner.endpoint.map(|path| path.remote),
+            state: inner.liveness.state(),
+            reason: inner.reason(now),
+            handshake: inner.handshake,
         }
     }
 
     /// Encrypts inner packets. Without a session they wait for one (the oldest give way) and a handshake starts.
-    pub fn seal<'a>(&mut self, batch: impl IntoIterator<Item = Plain<'a>>, now: Instant, out: &mut Outbox) {
+    ///
+    /// True if [`Peer::tick`] must be called earlier than it said last.
+    pub fn seal<P: Plaintext>(
+        &self,
+        batch: impl ExactSizeIterator<Item = P>,
+        now: Now,
+        out: &mut Outbox,
+    ) -> bool {
+        self.lock().seal(batch, now.instant, out);
+        false
+    }
+
+    /// Decrypts datagrams that belong to this peer in place; inner packets go to `inbox`, answers to `out`. The peer's endpoint becomes
+    /// the path of the last authentic one, unless `captures` says that what we send there would enter the tunnel: then the endpoint
+    /// stays, and answers go to it. `captures` is asked only about other addresses than the endpoint's.
+    ///
+    /// True if [`Peer::tick`] must be called earlier than it said last.
+    pub fn open<'a>(
+        &self,
+        batch: impl Iterator<Item = Datagram<'a>>,
+        captures: impl Fn(IpAddr) -> bool,
+        now: Now,
+        out: &mut Outbox,
+        inbox: &mut Vec<Opened<'a>>,
+    ) -> bool {
+        self.lock().open(batch, captures, now.instant, out, inbox);
+        false
+    }
+
+    /// Does what is due now; returns when it wants to be called next. `None`: not before [`Peer::seal`] or [`Peer::open`] says so.
+    pub fn tick(&self, now: Now, out: &mut Outbox) -> Option<Instant> {
+        self.lock().tick(now.instant, out);
+        now.instant.checked_add(Duration::from_millis(200))
+    }
+}
+
+/// The packet with zeros up to a multiple of 16 bytes, but not beyond the MTU (WireGuard paper, section 5.4.6), so that its length tells
+/// less about it.
+fn padded(plain: &impl Plaintext, mtu: usize) -> Vec<u8> {
+    let length = plain.len();
+    let mut bytes = vec![0; length.next_multiple_of(16).min(mtu).max(length)];
+    plain.write(&mut bytes[..length]);
+    bytes
+}
+
+impl Inner {
+    fn seal<P: Plaintext>(
+        &mut self,
+        batch: impl ExactSizeIterator<Item = P>,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
         let Some(endpoint) = self.endpoint else {
-            self.counters
-                .drops
-                .add(Drop::NoEndpoint, u64::try_from(batch.into_iter().count()).unwrap_or(u64::MAX));
+            self.counters.drops.add(Drop::NoEndpoint, u64::try_from(batch.len()).unwrap_or(u64::MAX));
             return;
         };
         if !self.has_session() {
@@ -200,33 +273,31 @@ impl Peer {
             return;
         }
         let mut tally = Tally::default();
-        for mut plain in batch {
-            if self.encapsulate(plain.padded(self.mtu), endpoint, out) {
-                tally.add(plain.length);
+        for plain in batch {
+            if self.encapsulate(&padded(&plain, self.mtu), plain.ecn(), endpoint, out) {
+                tally.add(plain.len());
             }
         }
         self.sent(tally, now);
     }
 
-    /// Decrypts datagrams that belong to this peer; inner packets go to `inbox`, answers to `out`. The peer's endpoint becomes the
-    /// source of the last authentic one, unless `captures` says that what we send there would enter the tunnel: then the endpoint
-    /// stays, and answers go to it. `captures` is asked only about other addresses than the endpoint's.
-    pub fn open<'a>(
+    fn open<'a>(
         &mut self,
-        batch: impl IntoIterator<Item = (&'a [u8], SocketAddr)>,
+        batch: impl Iterator<Item = Datagram<'a>>,
         captures: impl Fn(IpAddr) -> bool,
         now: Instant,
         out: &mut Outbox,
-        inbox: &mut Inbox,
+        inbox: &mut Vec<Opened<'a>>,
     ) {
         let (mut tally, mut heard_any) = (Tally::default(), false);
         let mut judge = Judge { captures, last: None };
-        for (datagram, source) in batch {
-            match self.open_one(datagram, source, &mut judge, &mut tally, out, inbox) {
+        for datagram in batch {
+            let path = datagram.path;
+            match self.open_one(datagram, &mut judge, &mut tally, out, inbox) {
                 Ok(Heard::Cookie) => {}
                 Ok(heard) => {
                     heard_any = true;
-                    self.follow(source, &mut judge);
+                    self.follow(path, &mut judge);
                     self.note(&heard, now);
                 }
                 Err(reason) => self.counters.drops.add(reason, 1),
@@ -240,27 +311,24 @@ impl Peer {
     }
 
     /// Where to answer to a message from `source`.
-    fn answer_to(
-        &self,
-        source: SocketAddr,
-        judge: &mut Judge<impl Fn(IpAddr) -> bool>,
-    ) -> Option<SocketAddr> {
-        if self.endpoint != Some(source) && judge.captures(source) { self.endpoint } else { Some(source) }
+    fn answer_to(&self, source: OuterPath, judge: &mut Judge<impl Fn(IpAddr) -> bool>) -> Option<OuterPath> {
+        let known = self.endpoint.is_some_and(|path| path.remote == source.remote);
+        if !known && judge.captures(source.remote) { self.endpoint } else { Some(source) }
     }
 
     /// Takes the source of an authentic message as the endpoint, or says no.
-    fn follow(&mut self, source: SocketAddr, judge: &mut Judge<impl Fn(IpAddr) -> bool>) {
+    fn follow(&mut self, source: OuterPath, judge: &mut Judge<impl Fn(IpAddr) -> bool>) {
         let answer_to = self.answer_to(source, judge);
         if answer_to == Some(source) {
             (self.endpoint, self.refused) = (answer_to, None);
         } else {
-            self.refused = Some(source);
+            self.refused = Some(source.remote);
             self.counters.drops.add(Drop::EndpointRefused, 1);
         }
     }
 
     fn reason(&self, now: Instant) -> String {
-        let reason = self.liveness.reason(now, self.endpoint);
+        let reason = self.liveness.reason(now, self.endpoint.map(|path| path.remote));
         match self.refused {
             Some(source) => {
                 format!(
@@ -271,8 +339,7 @@ impl Peer {
         }
     }
 
-    /// Does what is due now. Call it every 100 to 250 ms.
-    pub fn tick(&mut self, now: Instant, out: &mut Outbox) {
+    fn tick(&mut self, now: Instant, out: &mut Outbox) {
         self.run_timers(now, out);
         self.keep_alive(now, out);
         let has_session = self.has_session();
@@ -283,10 +350,9 @@ impl Peer {
         self.tunn.time_since_last_handshake().is_some()
     }
 
-    fn stage<'a>(&mut self, batch: impl IntoIterator<Item = Plain<'a>>) {
-        for mut plain in batch {
-            let length = plain.length;
-            let dropped = self.waiting.push(plain.padded(self.mtu), length);
+    fn stage<P: Plaintext>(&mut self, batch: impl Iterator<Item = P>) {
+        for plain in batch {
+            let dropped = self.waiting.push(&padded(&plain, self.mtu), plain.len());
             self.counters.drops.add(Drop::NoSession, dropped);
         }
     }
@@ -295,7 +361,7 @@ impl Peer {
     fn initiate(&mut self, now: Instant, out: &mut Outbox) {
         let Some(endpoint) = self.endpoint else { return };
         let before = out.len();
-        out.write(HANDSHAKE, endpoint, |slot| {
+        out.write(HANDSHAKE, endpoint, Ecn::NotEct, |slot| {
             network_length(self.tunn.format_handshake_initiation(slot, false))
         });
         if out.len() > before {
@@ -303,10 +369,10 @@ impl Peer {
         }
     }
 
-    fn encapsulate(&mut self, padded: &[u8], to: SocketAddr, out: &mut Outbox) -> bool {
+    fn encapsulate(&mut self, padded: &[u8], ecn: Ecn, to: OuterPath, out: &mut Outbox) -> bool {
         let before = out.len();
         let room = (padded.len() + OVERHEAD).max(HANDSHAKE);
-        out.write(room, to, |slot| network_length(self.tunn.encapsulate(padded, slot)));
+        out.write(room, to, ecn, |slot| network_length(self.tunn.encapsulate(padded, slot)));
         let written = out.len() > before;
         if !written {
             self.counters.drops.add(Drop::NoSession, 1);
@@ -320,12 +386,14 @@ impl Peer {
     }
 
     /// Sends what waited for a session, in order.
-    fn flush(&mut self, to: SocketAddr, now: Instant, out: &mut Outbox) {
+    fn flush(&mut self, to: OuterPath, now: Instant, out: &mut Outbox) {
         // The engine's own queue holds nothing but keepalives that found no session.
         let mut more = true;
         while more {
             let before = out.len();
-            out.write(HANDSHAKE, to, |slot| network_length(self.tunn.decapsulate(None, &[], slot)));
+            out.write(HANDSHAKE, to, Ecn::NotEct, |slot| {
+                network_length(self.tunn.decapsulate(None, &[], slot))
+            });
             more = out.len() > before;
         }
         if !self.has_session() {
@@ -333,23 +401,22 @@ impl Peer {
         }
         let mut tally = Tally::default();
         while let Some((padded, length)) = self.waiting.pop() {
-            if self.encapsulate(&padded, to, out) {
+            if self.encapsulate(&padded, Ecn::NotEct, to, out) {
                 tally.add(length);
             }
         }
         self.sent(tally, now);
     }
 
-    fn open_one(
+    fn open_one<'a>(
         &mut self,
-        datagram: &[u8],
-        source: SocketAddr,
+        datagram: Datagram<'a>,
         judge: &mut Judge<impl Fn(IpAddr) -> bool>,
         tally: &mut Tally,
         out: &mut Outbox,
-        inbox: &mut Inbox,
+        inbox: &mut Vec<Opened<'a>>,
     ) -> Result<Heard, Drop> {
-        let heard = match Tunn::parse_incoming_packet(datagram).map_err(|_| Drop::Malformed)? {
+        let heard = match Tunn::parse_incoming_packet(datagram.bytes).map_err(|_| Drop::Malformed)? {
             Packet::PacketData(_) => {
                 return self.open_data(datagram, tally, inbox).map(|()| Heard::Data);
             }
@@ -357,42 +424,44 @@ impl Peer {
             Packet::HandshakeResponse(_) => Heard::Response,
             Packet::PacketCookieReply(_) => Heard::Cookie,
         };
-        let to = self.answer_to(source, judge);
-        self.shake(datagram, to, out).map(|()| heard)
+        let to = self.answer_to(datagram.path, judge);
+        self.shake(datagram.bytes, to, out).map(|()| heard)
     }
 
-    fn open_data(&mut self, datagram: &[u8], tally: &mut Tally, inbox: &mut Inbox) -> Result<(), Drop> {
-        let counter =
-            datagram.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+    fn open_data<'a>(
+        &mut self,
+        datagram: Datagram<'a>,
+        tally: &mut Tally,
+        inbox: &mut Vec<Opened<'a>>,
+    ) -> Result<(), Drop> {
+        let Datagram { bytes, ecn, .. } = datagram;
+        let counter = bytes.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
         if counter >= REJECT_AFTER_MESSAGES {
             return Err(Drop::Replayed);
         }
-        let mut outcome = Ok(());
-        inbox.write(datagram.len().max(HANDSHAKE), |slot| {
-            match self.tunn.decapsulate(None, datagram, slot) {
-                TunnResult::WriteToTunnelV4(packet, _) | TunnResult::WriteToTunnelV6(packet, _) => {
-                    tally.add(packet.len());
-                    Some(packet.len())
-                }
-                TunnResult::Err(error) => {
-                    outcome = Err(drop_reason(&error, Drop::DecryptFailed));
-                    None
-                }
-                // A keepalive.
-                TunnResult::Done | TunnResult::WriteToNetwork(_) => None,
+        let mut slot = vec![0; bytes.len().max(HANDSHAKE)];
+        match self.tunn.decapsulate(None, bytes, &mut slot) {
+            TunnResult::WriteToTunnelV4(packet, _) | TunnResult::WriteToTunnelV6(packet, _) => {
+                tally.add(packet.len());
+                let bytes = &mut bytes[..packet.len()];
+                bytes.copy_from_slice(packet);
+                inbox.push(Opened { bytes, ecn });
+                Ok(())
             }
-        });
-        outcome
+            TunnResult::Err(error) => Err(drop_reason(&error, Drop::DecryptFailed)),
+            // A keepalive.
+            TunnResult::Done | TunnResult::WriteToNetwork(_) => Ok(()),
+        }
     }
 
     /// Takes a handshake message; the answer, if there is one, goes to `to`.
-    fn shake(&mut self, datagram: &[u8], to: Option<SocketAddr>, out: &mut Outbox) -> Result<(), Drop> {
+    fn shake(&mut self, datagram: &[u8], to: Option<OuterPath>, out: &mut Outbox) -> Result<(), Drop> {
         let mut answer = [0; HANDSHAKE];
         match self.tunn.decapsulate(None, datagram, &mut answer) {
             TunnResult::Err(error) => return Err(drop_reason(&error, Drop::HandshakeFailed)),
             TunnResult::WriteToNetwork(answer) => {
                 if let Some(to) = to {
-                    out.push(answer, to);
+                    out.push(answer, to, Ecn::NotEct);
                 }
             }
             _ => {}
@@ -426,7 +495,7 @@ impl Peer {
                     self.liveness.attempted(now);
                 }
                 if let Some(endpoint) = self.endpoint {
-                    out.push(datagram, endpoint);
+                    out.push(datagram, endpoint, Ecn::NotEct);
                 }
             }
             TunnResult::Err(WireGuardError::ConnectionExpired) => {
@@ -447,7 +516,7 @@ impl Peer {
         let fresh = self.handshake.is_some_and(|at| now.saturating_duration_since(at) < REKEY_AFTER_TIME);
         let has_session = self.has_session();
         if has_session {
-            self.encapsulate(&[], endpoint, out);
+            self.encapsulate(&[], Ecn::NotEct, endpoint, out);
         }
         if !has_session || (self.initiator && !fresh) {
             self.initiate(now, out);

@@ -1,8 +1,9 @@
-use std::{hash::RandomState, sync::atomic::Ordering};
+use std::hash::RandomState;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::x25519::StaticSecret;
 use crate::{
     packet,
     receive::{Demux, Receiver},
@@ -25,12 +26,34 @@ fn inner(number: u8, extra: usize) -> Vec<u8> {
     packet
 }
 
+/// A packet that is already there.
+struct Plain<'a>(&'a [u8]);
+
+impl Plaintext for Plain<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&self, into: &mut [u8]) {
+        into.copy_from_slice(self.0);
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+}
+
+/// Without padding, if it is a sound packet.
+fn trimmed(padded: &[u8]) -> Vec<u8> {
+    packet::parse(padded).map_or_else(|_| padded.to_vec(), |packet| packet.bytes.to_vec())
+}
+
 /// One end of a tunnel.
 struct End {
     peer: Peer,
     live: Arc<AtomicBool>,
     counters: Arc<Counters>,
-    now: Instant,
+    now: Now,
 }
 
 impl End {
@@ -43,22 +66,15 @@ impl End {
             mtu: 1420,
             keepalive: None,
         };
-        let private = StaticSecret::from([own; 32]);
-        let peer = Peer::new(&private, &settings, Arc::clone(&live), Arc::clone(&counters));
-        Self { peer, live, counters, now: Instant::now() }
+        let identity = Arc::new(Identity::new(StaticSecret::from([own; 32])));
+        let peer = Peer::new(&identity, settings, Arc::clone(&live), Arc::clone(&counters), [own; 32]);
+        let now = Now { instant: Instant::now(), unix: Duration::from_secs(1_800_000_000) };
+        Self { peer, live, counters, now }
     }
 
     fn seal(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let mut buffers: Vec<(Vec<u8>, usize)> = packets.iter().map(|p| (p.clone(), p.len())).collect();
-        for (buffer, length) in &mut buffers {
-            buffer.resize(*length + Plain::ROOM, 0xee);
-        }
         let mut out = Outbox::new();
-        self.peer.seal(
-            buffers.iter_mut().map(|(buffer, length)| Plain { buffer, length: *length }),
-            self.now,
-            &mut out,
-        );
+        self.peer.seal(packets.iter().map(|packet| Plain(packet)), self.now, &mut out);
         datagrams(&out)
     }
 
@@ -75,10 +91,12 @@ impl End {
         arrived: &[Vec<u8>],
         captures: impl Fn(IpAddr) -> bool,
     ) -> (Outbox, Vec<Vec<u8>>) {
-        let (mut out, mut inbox) = (Outbox::new(), Inbox::new());
-        let batch = arrived.iter().map(|datagram| (datagram.as_slice(), address(from)));
+        let (mut out, mut inbox) = (Outbox::new(), Vec::new());
+        let mut arrived = arrived.to_vec();
+        let path = address(from).into();
+        let batch = arrived.iter_mut().map(|bytes| Datagram { bytes, path, ecn: Ecn::NotEct });
         self.peer.open(batch, captures, self.now, &mut out, &mut inbox);
-        let packets = inbox.iter().map(<[u8]>::to_vec).collect();
+        let packets = inbox.iter().map(|packet| trimmed(packet.bytes)).collect();
         (out, packets)
     }
 
@@ -94,12 +112,12 @@ impl End {
 }
 
 fn datagrams(out: &Outbox) -> Vec<Vec<u8>> {
-    out.iter().map(|(bytes, _)| bytes.to_vec()).collect()
+    out.iter().map(|(bytes, _, _)| bytes.to_vec()).collect()
 }
 
 /// A knows where B is; B knows nothing about A.
 fn pair(preshared_key: Option<[u8; 32]>) -> (End, End) {
-    let (mut a, b) = (End::new(1, 2, preshared_key), End::new(2, 1, preshared_key));
+    let (a, b) = (End::new(1, 2, preshared_key), End::new(2, 1, preshared_key));
     a.peer.set_endpoint(address(B));
     (a, b)
 }
@@ -130,7 +148,9 @@ fn packets_wait_for_the_handshake_and_arrive_in_order() {
     assert_eq!(a.counters.sent_packets.load(Ordering::Relaxed), 6);
     assert_eq!(a.counters.sent_bytes.load(Ordering::Relaxed), 180);
     assert_eq!(b.counters.received_bytes.load(Ordering::Relaxed), 180);
-    assert!(a.peer.status(a.now).handshake.is_some() && b.peer.status(b.now).handshake.is_some());
+    assert!(
+        a.peer.status(a.now.instant).handshake.is_some() && b.peer.status(b.now.instant).handshake.is_some()
+    );
     let (_, back) = a.open(B, &b.seal(&[inner(7, 100)]));
     assert_eq!(back, [inner(7, 100)]);
 }
@@ -160,7 +180,7 @@ fn datagram_length_is_padded_but_not_beyond_the_mtu() {
 #[test]
 fn endpoint_follows_authentic_packets_only() {
     let (mut a, mut b) = connected();
-    let endpoint = |end: &End| end.peer.status(end.now).endpoint;
+    let endpoint = |end: &End| end.peer.status(end.now.instant).endpoint;
     assert_eq!(endpoint(&b), Some(address(A)));
 
     let mut forged = a.seal(&[inner(1, 0)]);
@@ -191,7 +211,7 @@ fn a_captured_source_is_heard_but_not_followed() {
     let (_, packets) = b.open_where(INSIDE, &sealed, captured);
     assert_eq!(packets, [inner(1, 0), inner(2, 0)]);
     assert_eq!(b.drops(Drop::EndpointRefused), 2);
-    let status = b.peer.status(b.now);
+    let status = b.peer.status(b.now.instant);
     assert_eq!((status.endpoint, status.state), (Some(address(A)), State::Up));
     assert!(
         status.reason.ends_with(
@@ -206,13 +226,13 @@ fn a_captured_source_is_heard_but_not_followed() {
     restarted.peer.set_endpoint(address(B));
     let initiation = restarted.seal(&[inner(0, 0)]);
     let (answers, _) = b.open_where(INSIDE, &initiation, captured);
-    assert_eq!(answers.iter().map(|(_, to)| to).collect::<Vec<_>>(), [address(A)]);
+    assert_eq!(answers.iter().map(|(_, to, _)| to.remote).collect::<Vec<_>>(), [address(A)]);
 
     // The endpoint itself is not asked about, and the complaint ends.
     let sealed = a.seal(&[inner(3, 0)]);
     b.open_where(A, &sealed, |_| panic!("asked about the endpoint"));
-    assert!(b.peer.status(b.now).reason.starts_with("heard"));
-    assert!(!b.peer.status(b.now).reason.contains("not followed"));
+    assert!(b.peer.status(b.now.instant).reason.starts_with("heard"));
+    assert!(!b.peer.status(b.now.instant).reason.contains("not followed"));
 }
 
 #[test]
@@ -221,7 +241,7 @@ fn a_first_call_from_a_captured_source_gets_no_answer_and_is_no_life() {
     let initiation = a.seal(&[inner(0, 0)]);
     let (answers, _) = b.open_where(INSIDE, &initiation, captured);
     assert!(answers.is_empty());
-    let status = b.peer.status(b.now);
+    let status = b.peer.status(b.now.instant);
     assert_eq!((status.endpoint, status.state), (None, State::Idle));
     assert!(status.reason.contains("it calls from 10.50.0.9:51820"), "{}", status.reason);
     assert_eq!(b.drops(Drop::EndpointRefused), 1);
@@ -234,7 +254,7 @@ fn a_forged_packet_from_a_captured_source_changes_nothing() {
     *forged[0].last_mut().unwrap() ^= 1;
     b.open_where(INSIDE, &forged, captured);
     assert_eq!((b.drops(Drop::DecryptFailed), b.drops(Drop::EndpointRefused)), (1, 0));
-    assert!(!b.peer.status(b.now).reason.contains("not followed"));
+    assert!(!b.peer.status(b.now.instant).reason.contains("not followed"));
 }
 
 #[test]
@@ -248,7 +268,7 @@ fn cookie_reply_moves_no_endpoint_and_is_no_sign_of_life() {
     assert!(matches!(challenged, Err(TunnResult::WriteToNetwork(_))));
     a.open("203.0.113.66:1", &[reply.to_vec()]);
     assert_eq!(a.counters.drops.iter().map(|(_, count)| count).sum::<u64>(), 0);
-    assert_eq!(a.peer.status(a.now).endpoint, Some(address(B)));
+    assert_eq!(a.peer.status(a.now.instant).endpoint, Some(address(B)));
     assert!(!a.live.load(Ordering::Relaxed));
 }
 
@@ -256,14 +276,14 @@ fn cookie_reply_moves_no_endpoint_and_is_no_sign_of_life() {
 fn silent_peer_goes_down_after_its_handshakes_stay_unanswered() {
     let (mut a, _) = connected();
     let mut out = Outbox::new();
-    a.peer.initiate(a.now, &mut out);
+    a.peer.lock().initiate(a.now.instant, &mut out);
     assert_eq!(out.len(), 1);
-    a.now += Duration::from_secs(14);
+    a.now.instant += Duration::from_secs(14);
     a.tick();
-    assert_eq!(a.peer.status(a.now).state, State::Up);
-    a.now += Duration::from_secs(1);
+    assert_eq!(a.peer.status(a.now.instant).state, State::Up);
+    a.now.instant += Duration::from_secs(1);
     a.tick();
-    let status = a.peer.status(a.now);
+    let status = a.peer.status(a.now.instant);
     assert_eq!(status.state, State::Down);
     assert_eq!(status.reason, "no handshake reply for 15 s from 198.51.100.2:51820");
 }
@@ -278,12 +298,12 @@ fn keepalive_starts_the_tunnel_and_then_only_breaks_silence() {
     let (confirmed, _) = a.open(B, &response);
     b.open(A, &confirmed);
     assert!(b.live.load(Ordering::Relaxed));
-    a.now += Duration::from_secs(24);
+    a.now.instant += Duration::from_secs(24);
     assert!(a.tick().is_empty());
     a.seal(&[inner(1, 0)]);
-    a.now += Duration::from_secs(24);
+    a.now.instant += Duration::from_secs(24);
     assert!(a.tick().is_empty());
-    a.now += Duration::from_secs(1);
+    a.now.instant += Duration::from_secs(1);
     let keepalive = a.tick();
     assert_eq!(keepalive.iter().map(Vec::len).collect::<Vec<_>>(), [OVERHEAD]);
     assert_eq!(b.open(A, &keepalive), (vec![], vec![]));
@@ -295,9 +315,9 @@ fn keepalives_renew_the_session_of_the_initiator_only() {
     let (mut a, mut b) = connected();
     for end in [&mut a, &mut b] {
         end.peer.set_keepalive(Some(Duration::from_secs(25)));
-        end.now += Duration::from_secs(119);
+        end.now.instant += Duration::from_secs(119);
         assert_eq!(end.tick().iter().map(Vec::len).collect::<Vec<_>>(), [OVERHEAD]);
-        end.now += Duration::from_secs(25);
+        end.now.instant += Duration::from_secs(25);
     }
     assert_eq!(a.tick().iter().map(Vec::len).collect::<Vec<_>>(), [OVERHEAD, HANDSHAKE]);
     assert_eq!(b.tick().iter().map(Vec::len).collect::<Vec<_>>(), [OVERHEAD]);
@@ -343,7 +363,7 @@ struct Node {
 impl Node {
     /// Everything that happens to a datagram between the two sockets; what would be written to the TUN device.
     fn receive(&mut self, datagram: &[u8]) -> Result<Vec<Vec<u8>>, Drop> {
-        let (from, now) = (address(A), self.end.now);
+        let (from, now) = (OuterPath::from(address(A)), self.end.now);
         let slot = self.receiver.classify(&self.demux, datagram, from, now, &mut Outbox::new())?;
         let (_, packets) = self.end.open(A, &[datagram.to_vec()]);
         let accept =
@@ -355,8 +375,8 @@ impl Node {
 /// (the far end, the node)
 fn node() -> (End, Node) {
     let (a, end) = connected();
-    let private = StaticSecret::from([2; 32]);
-    let receiver = Receiver::new(private, [RandomState::new(), RandomState::new()], end.now);
+    let identity = Arc::new(Identity::new(StaticSecret::from([2; 32])));
+    let receiver = Receiver::new(identity, [7; 32], [RandomState::new(), RandomState::new()], end.now);
     let demux = Demux::new([(PublicKey::from(&StaticSecret::from([1; 32])).to_bytes(), 2)]);
     let mut builder = Table::builder(vec![Member { key: 1, live: Arc::clone(&end.live) }]);
     builder.route("10.0.0.1/32".parse().unwrap(), &[0], &[]);
