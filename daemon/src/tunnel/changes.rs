@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ipnet::IpNet;
 
-use super::{Config, Error, PeerConfig};
+use super::{Config, Error, Offload, PeerConfig};
 
 /// What to do to get from one configuration to another.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(super) struct Changes<'a> {
     pub(super) replaced: Vec<&'a PeerConfig>,
     pub(super) addresses_added: Vec<IpNet>,
     pub(super) addresses_removed: Vec<IpNet>,
+    /// Offloads to switch.
+    pub(super) offloads: Vec<(Offload, bool)>,
     /// One line each, for a person.
     pub(super) words: Vec<String>,
 }
@@ -30,12 +32,16 @@ pub(super) fn between<'a>(old: &'a Config, new: &'a Config) -> Result<Changes<'a
     let mut changes = Changes {
         addresses_added: missing(&new.addresses, &old.addresses),
         addresses_removed: missing(&old.addresses, &new.addresses),
+        offloads: switched(old, new),
         ..Changes::default()
     };
     let words = changes.addresses_added.iter().map(|address| format!("address {address} added"));
     let words =
         words.chain(changes.addresses_removed.iter().map(|address| format!("address {address} removed")));
-    changes.words = words.collect();
+    let switches = changes.offloads.iter().map(|(offload, on)| {
+        format!("offload {} switched {}", offload.as_str(), if *on { "on" } else { "off" })
+    });
+    changes.words = words.chain(switches).collect();
     compare_peers(&old.peers, &new.peers, &mut changes);
     Ok(changes)
 }
@@ -52,6 +58,10 @@ fn refuse(old: &Config, new: &Config) -> Result<(), Error> {
     if old.mtu != new.mtu {
         return fail(format!("mtu changed from {} to {}", old.mtu, new.mtu));
     }
+    if old.workers != new.workers {
+        let say = |workers: Option<u8>| workers.map_or("automatic".to_owned(), |number| number.to_string());
+        return fail(format!("workers changed from {} to {}", say(old.workers), say(new.workers)));
+    }
     if new.private_key.is_none() {
         return fail(format!("the private key file {} is gone", new.private_key_file.display()));
     }
@@ -59,6 +69,15 @@ fn refuse(old: &Config, new: &Config) -> Result<(), Error> {
         return fail(format!("the private key in {} changed", new.private_key_file.display()));
     }
     Ok(())
+}
+
+/// What the configuration changes; what was switched by hand stays where the configuration did not change.
+fn switched(old: &Config, new: &Config) -> Vec<(Offload, bool)> {
+    let changed = |offload: &Offload| {
+        old.offloads_off.contains(offload) != new.offloads_off.contains(offload)
+    };
+    let offloads = Offload::ALL.into_iter().filter(changed);
+    offloads.map(|offload| (offload, !new.offloads_off.contains(&offload))).collect()
 }
 
 fn missing(these: &[IpNet], from: &[IpNet]) -> Vec<IpNet> {
@@ -127,6 +146,8 @@ mod tests {
             private_key: Some(Secret32::new([1; 32])),
             addresses: vec!["10.99.0.1/24".parse().unwrap()],
             mtu: 1420,
+            workers: None,
+            offloads_off: vec![],
             peers,
         }
     }
@@ -144,12 +165,14 @@ mod tests {
         new.peers[2].endpoint = Some(Endpoint::Name("c.example".into(), 51820));
         new.peers[2].allowed_ips = vec!["10.3.0.0/16".parse().unwrap()];
         new.addresses = vec!["10.99.0.7/24".parse().unwrap()];
+        new.offloads_off = vec![Offload::UdpGso];
         let changes = between(&old, &new).unwrap();
         assert_eq!(
             changes.words,
             [
                 "address 10.99.0.7/24 added",
                 "address 10.99.0.1/24 removed",
+                "offload udp-gso switched off",
                 "peer b changed: public_key",
                 "peer c changed: endpoint, allowed_ips",
                 "peer e added",
@@ -167,7 +190,8 @@ mod tests {
     fn what_needs_a_restart_says_so() {
         let old = config(vec![]);
         type Change = fn(&mut Config);
-        let table: [(Change, &str); 5] = [
+        let table: [(Change, &str); 6] = [
+            (|c| c.workers = Some(4), "workers changed from automatic to 4"),
             (|c| c.interface = "x".into(), "interface changed"),
             (|c| c.listen = 1, "listen changed from 51820 to 1"),
             (|c| c.mtu = 1300, "mtu changed"),

@@ -1,59 +1,59 @@
-//! The task that owns the configuration: timers, routes, endpoints, metrics, reloads, and the end.
+//! The task that owns the configuration: timers, routes, endpoints, switches, reloads, and the end. It sleeps until one of them
+//! has something to do.
 
 use std::{
-    collections::HashMap,
-    net::IpAddr,
+    future::pending,
     sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use isthmus_tunnel::{buffer::Outbox, table::Underlay, x25519::StaticSecret};
+use isthmus_tunnel::buffer::Outbox;
 use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::{MissedTickBehavior, interval},
+    sync::{Notify, mpsc, oneshot, watch},
+    time::sleep_until,
 };
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Config, Error, PeerConfig,
+    Config, Error, Offload,
+    attention::Attention,
     changes::{self, Changes},
-    engine::Engine,
+    engine::{self, Engine},
     link::Link,
-    metrics,
-    peer::Peer,
-    resolve,
-    snapshot::Snapshot,
-    udp::WhenFull,
+    peers::{self, Peers},
+    send::{Sender, WhenFull},
 };
 use crate::{
     lifecycle::CancellationToken,
-    routes::{Board, PeerName, Watcher},
+    routes::{Board, Watcher},
 };
 
-/// Resolution of the protocol's timers.
-const TICK: Duration = Duration::from_millis(200);
-/// Ticks from one look at the slow things to the next: a second.
-const SLOW: u32 = 5;
 /// Longest pause between two snapshots; short of this, the pause is as long as the last one took to build.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A packet thread; it ends when the engine stops, or says why it could not go on.
 pub(super) type Thread = JoinHandle<std::io::Result<()>>;
 
-/// A request to the control task: a new configuration and where the answer goes.
-pub(super) type Request = (Config, oneshot::Sender<Result<Vec<String>, Error>>);
+/// What the control task can be asked for, and where the answer goes.
+pub(super) enum Request {
+    /// Take this configuration.
+    Apply(Config, oneshot::Sender<Result<Vec<String>, Error>>),
+    /// Use an offload, or don't.
+    Offload(Offload, bool, oneshot::Sender<Result<(), Error>>),
+}
 
 /// Everything that changes outside the packet threads.
 pub(super) struct Control {
     pub(super) engine: Arc<Engine>,
-    pub(super) private: StaticSecret,
     pub(super) config: Config,
     pub(super) board: Board,
     pub(super) watcher: Watcher,
     pub(super) link: Link,
     pub(super) peers: Peers,
+    pub(super) attention: Arc<Attention>,
     pub(super) threads: Vec<Thread>,
+    /// A packet thread has ended.
+    pub(super) ended: Arc<Notify>,
     pub(super) requests: mpsc::Receiver<Request>,
     /// Stops this tunnel.
     pub(super) stop: CancellationToken,
@@ -62,132 +62,50 @@ pub(super) struct Control {
     pub(super) done: watch::Sender<bool>,
 }
 
-/// The peers, in configuration order, and the tasks that resolve their endpoints.
-#[derive(Default)]
-pub(super) struct Peers {
-    pub(super) list: Vec<Arc<Peer>>,
-    resolvers: HashMap<Arc<str>, AbortOnDropHandle<()>>,
-    /// As last logged.
-    up: HashMap<Arc<str>, bool>,
+/// What there is to send from here.
+struct Post {
+    outbox: Outbox,
+    sender: Sender,
 }
 
-impl Peers {
-    /// Adds a peer with a receiver index that no other peer has.
-    pub(super) fn add(&mut self, private: &StaticSecret, config: &PeerConfig, mtu: u16) {
-        let index = loop {
-            let index = rand::random::<u32>() >> 8;
-            if self.list.iter().all(|peer| peer.index != index) {
-                break index;
-            }
-        };
-        let peer = Arc::new(Peer::new(private, config, index, mtu));
-        self.resolve(&peer);
-        self.list.push(peer);
-    }
-
-    fn get(&self, name: &str) -> Option<Arc<Peer>> {
-        self.list.iter().find(|peer| &*peer.name == name).cloned()
-    }
-
-    fn remove(&mut self, name: &str) -> Option<Arc<Peer>> {
-        let at = self.list.iter().position(|peer| &*peer.name == name)?;
-        self.resolvers.remove(name);
-        self.up.remove(name);
-        Some(self.list.remove(at))
-    }
-
-    fn resolve(&mut self, peer: &Arc<Peer>) {
-        self.resolvers.remove(&peer.name);
-        if let Some(task) = resolve::spawn(peer) {
-            self.resolvers.insert(Arc::clone(&peer.name), task);
+impl Post {
+    fn send(&mut self, engine: &Engine) {
+        if let Some(sockets) = engine.sockets.first() {
+            engine.send(&mut self.sender, sockets, &mut self.outbox, WhenFull::Drop, engine::now());
         }
     }
-
-    /// Tells the board the outer addresses that the configuration names; they change when a name resolves to another one. Where a
-    /// peer calls from is not among them: no peer may take another's routes away by sending from inside them.
-    pub(super) fn announce_endpoints(&self, board: &Board) {
-        let endpoints = self.list.iter().filter_map(|peer| peer.configured_endpoint());
-        let mut addresses: Vec<IpAddr> = endpoints.map(|endpoint| endpoint.ip()).collect();
-        addresses.sort();
-        addresses.dedup();
-        if addresses != board.underlay() {
-            board.set_underlay(addresses);
-        }
-    }
-
-    /// What the packet threads read, as of now.
-    pub(super) fn snapshot(&self, config: &Config, board: &Board) -> Snapshot {
-        let underlay = Underlay { overlay: config.addresses.clone(), endpoints: board.underlay() };
-        Snapshot::new(self.list.clone(), &board.snapshot(), underlay)
-    }
-
-    /// Logs what changed since the last call.
-    fn log(&mut self) {
-        for peer in &self.list {
-            let up = peer.is_up();
-            let before = self.up.insert(Arc::clone(&peer.name), up);
-            if before == Some(up) || (before.is_none() && !up) {
-                continue;
-            }
-            let state = if up { "up" } else { "down" };
-            tracing::info!(
-                peer = &*peer.name,
-                state,
-                reason = peer.status().state_reason,
-                "tunnel peer changed state"
-            );
-        }
-    }
-}
-
-/// Tells the board which prefixes are whose.
-pub(super) fn announce(board: &Board, config: &Config) {
-    let prefixes = config.peers.iter().flat_map(|peer| {
-        let name: PeerName = peer.name.as_str().into();
-        peer.allowed_ips.iter().map(move |prefix| (*prefix, Arc::clone(&name)))
-    });
-    board.set_static(prefixes.collect());
 }
 
 impl Control {
     /// Runs until told to stop, then ends the packet threads; the TUN device goes with them.
     pub(super) async fn run(mut self) {
-        let mut ticks = interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut outbox, mut slow) = (Outbox::new(), 0);
+        let mut post = Post { outbox: Outbox::new(), sender: Sender::new() };
         loop {
+            let due = self.peers.next_due();
             tokio::select! {
                 () = self.stop.cancelled() => break,
-                _ = ticks.tick() => {
-                    self.tick(&mut outbox);
-                    slow = (slow + 1) % SLOW;
-                    if slow == 1 {
-                        self.look_around();
-                    }
-                }
+                () = until(due) => self.peers.look_at_due(&mut post.outbox),
+                indices = self.attention.next() => self.look_at(&indices, &mut post.outbox),
                 () = self.watcher.changed() => self.routes_changed().await,
-                Some((config, answer)) = self.requests.recv() => {
-                    // Whoever asked may have gone; the change stands.
-                    let _ = answer.send(self.apply(config).await);
-                }
+                Some(request) = self.requests.recv() => self.answer(request).await,
+                () = self.ended.notified() => self.thread_ended(),
             }
+            post.send(&self.engine);
         }
         self.end().await;
     }
 
-    fn tick(&mut self, outbox: &mut Outbox) {
-        let now = Instant::now();
-        for peer in &self.peers.list {
-            peer.session().tick(now, outbox);
+    fn look_at(&mut self, indices: &[u32], outbox: &mut Outbox) {
+        for index in indices {
+            self.peers.look_at(*index, outbox);
         }
-        self.engine.send(outbox, WhenFull::Drop);
-        self.peers.log();
+        if self.peers.any_named(indices) {
+            self.peers.announce_endpoints(&self.board);
+        }
     }
 
-    fn look_around(&mut self) {
-        metrics::update(&self.engine);
-        self.peers.announce_endpoints(&self.board);
-        if self.threads.iter().any(JoinHandle::is_finished) && !self.stop.is_cancelled() {
+    fn thread_ended(&mut self) {
+        if !self.stop.is_cancelled() {
             tracing::error!("a packet thread ended (was the TUN device deleted?): stopping isthmusd");
             self.shutdown.cancel();
             self.stop.cancel();
@@ -212,6 +130,18 @@ impl Control {
         self.engine.snapshot.store(Arc::new(snapshot));
     }
 
+    /// Whoever asked may have gone; the change stands.
+    async fn answer(&mut self, request: Request) {
+        match request {
+            Request::Apply(config, answer) => {
+                let _ = answer.send(self.apply(config).await);
+            }
+            Request::Offload(offload, on, answer) => {
+                let _ = answer.send(self.engine.switch(offload, on));
+            }
+        }
+    }
+
     /// All or nothing: whatever can fail comes before the first change that cannot be taken back.
     async fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Error> {
         // A configuration that was read before the first start made the key, and is gone back to now, does not know the key.
@@ -221,12 +151,11 @@ impl Control {
         let changes = changes::between(&self.config, &config)?;
         self.apply_addresses(&changes).await?;
         let words = changes.words.clone();
-        Self::apply_peers(&mut self.peers, &self.engine, &self.private, config.mtu, &changes);
-        let order: HashMap<&str, usize> =
-            config.peers.iter().map(|peer| peer.name.as_str()).zip(0..).collect();
-        self.peers.list.sort_by_key(|peer| order.get(&*peer.name).copied());
+        apply_peers(&mut self.peers, &self.engine, config.mtu, &changes);
+        self.apply_offloads(&changes);
+        self.peers.sort(&config);
         std::mem::swap(&mut self.config, &mut config);
-        announce(&self.board, &self.config);
+        peers::announce(&self.board, &self.config);
         self.peers.announce_endpoints(&self.board);
         self.rebuild();
         Ok(words)
@@ -250,28 +179,12 @@ impl Control {
         Ok(())
     }
 
-    fn apply_peers(
-        peers: &mut Peers,
-        engine: &Engine,
-        private: &StaticSecret,
-        mtu: u16,
-        changes: &Changes<'_>,
-    ) {
-        let leaving =
-            changes.removed.iter().copied().chain(changes.replaced.iter().map(|peer| peer.name.as_str()));
-        for name in leaving {
-            let Some(peer) = peers.remove(name) else { continue };
-            metrics::removed(&peer);
-            // The totals over all peers do not forget.
-            peer.counters.drops.iter().for_each(|(reason, packets)| engine.drops.add(reason, packets));
-        }
-        for config in changes.added.iter().chain(&changes.replaced) {
-            peers.add(private, config, mtu);
-        }
-        for config in &changes.changed {
-            let Some(peer) = peers.get(&config.name) else { continue };
-            peer.reconfigure(config);
-            peers.resolve(&peer);
+    fn apply_offloads(&self, changes: &Changes<'_>) {
+        for (offload, on) in &changes.offloads {
+            // What the kernel refuses stays off, with the reason in the switch's state.
+            if let Err(error) = self.engine.switch(*offload, *on) {
+                tracing::warn!(offload = offload.as_str(), %error, "offload not switched");
+            }
         }
     }
 
@@ -284,6 +197,28 @@ impl Control {
         }
         tracing::info!(interface = self.config.interface, "tunnel stopped");
         self.done.send_replace(true);
+    }
+}
+
+fn apply_peers(peers: &mut Peers, engine: &Engine, mtu: u16, changes: &Changes<'_>) {
+    let leaving =
+        changes.removed.iter().copied().chain(changes.replaced.iter().map(|peer| peer.name.as_str()));
+    for name in leaving {
+        let Some(peer) = peers.remove(name) else { continue };
+        // The totals over all peers do not forget.
+        peer.counters.drops.iter().for_each(|(reason, packets)| engine.drops.add(reason, packets));
+    }
+    for config in changes.added.iter().chain(&changes.replaced) {
+        peers.add(config, mtu);
+    }
+    changes.changed.iter().for_each(|config| peers.reconfigure(config));
+}
+
+/// Waits for a time that may never come.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => pending().await,
     }
 }
 

@@ -1,12 +1,15 @@
-//! What the packet threads share, and how they wait.
+//! What the packet threads and the control task share, and how threads wait.
 
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use arc_swap::ArcSwap;
 use isthmus_tunnel::{
+    Now,
     buffer::Outbox,
     counters::{Drop, Drops},
 };
@@ -16,35 +19,134 @@ use nix::{
 };
 
 use super::{
-    Error,
+    Error, Offload,
+    attention::Attention,
+    histogram::{BatchSizes, Histogram},
+    offload::Offloads,
+    peer::Peer,
+    send::{Sender, WhenFull},
     snapshot::Snapshot,
-    udp::{Sockets, WhenFull},
+    sockets::Sockets,
+    tun::Tun,
 };
 
-/// Shared by both packet threads and the control task.
+/// Shared by the packet threads and the control task.
 pub(super) struct Engine {
     pub(super) snapshot: ArcSwap<Snapshot>,
-    pub(super) sockets: Sockets,
+    /// One pair for each worker.
+    pub(super) sockets: Vec<Sockets>,
+    pub(super) tun: Tun,
+    pub(super) offloads: Offloads,
     /// Drops that belong to no peer.
     pub(super) drops: Drops,
+    pub(super) batches: Batches,
+    attention: Arc<Attention>,
     stop: EventFd,
 }
 
+/// How many packets each kind of system call carried.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    /// Read from the TUN device with one read.
+    pub(super) tun_read: Histogram,
+    /// Written to the TUN device with one write.
+    pub(super) tun_write: Histogram,
+    /// Sent as one message.
+    pub(super) udp_send: Histogram,
+    /// Received as one message.
+    pub(super) udp_receive: Histogram,
+}
+
+impl Batches {
+    pub(super) fn sizes(&self) -> [(&'static str, BatchSizes); 4] {
+        let all = [&self.tun_read, &self.tun_write, &self.udp_send, &self.udp_receive];
+        let names = ["tun_read", "tun_write", "udp_send", "udp_receive"];
+        std::array::from_fn(|i| (names[i], all[i].sizes()))
+    }
+}
+
 impl Engine {
-    pub(super) fn new(snapshot: Snapshot, sockets: Sockets) -> Result<Self, Error> {
+    pub(super) fn new(
+        snapshot: Snapshot,
+        sockets: Vec<Sockets>,
+        tun: Tun,
+        offloads: Offloads,
+        attention: Arc<Attention>,
+    ) -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = EventFd::from_flags(flags)
             .map_err(|error| Error::System { what: "make an eventfd", reason: error.into() })?;
-        Ok(Self { snapshot: ArcSwap::from_pointee(snapshot), sockets, drops: Drops::default(), stop })
+        Ok(Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            sockets,
+            tun,
+            offloads,
+            drops: Drops::default(),
+            batches: Batches::default(),
+            attention,
+            stop,
+        })
     }
 
     /// Sends and forgets what is in the outbox.
-    pub(super) fn send(&self, outbox: &mut Outbox, when_full: WhenFull) {
-        let dropped = self.sockets.send(outbox, when_full);
+    pub(super) fn send(
+        &self,
+        sender: &mut Sender,
+        sockets: &Sockets,
+        outbox: &mut Outbox,
+        when_full: WhenFull,
+        now: Now,
+    ) {
+        if outbox.is_empty() {
+            return;
+        }
+        let batches = &self.batches.udp_send;
+        let dropped = sender.send(sockets, &self.offloads, outbox, when_full, now.instant, batches);
         if dropped > 0 {
             self.drops.add(Drop::Send, dropped);
         }
         outbox.clear();
+    }
+
+    /// The UDP port.
+    pub(super) fn port(&self) -> u16 {
+        self.sockets.first().map_or(0, Sockets::port)
+    }
+
+    /// Asks the control task to look at a peer: its timers or its state changed.
+    pub(super) fn look_at(&self, peer: &Peer) {
+        self.attention.ask(peer.index);
+    }
+
+    /// Uses an offload, or doesn't, from the next batch on.
+    ///
+    /// # Errors
+    /// When the kernel refuses it; then it is off.
+    pub(super) fn switch(&self, offload: Offload, on: bool) -> Result<(), Error> {
+        self.offloads.want(offload, on);
+        let done = match offload {
+            Offload::TunTso | Offload::TunUso => self.tun.set_offloads(&self.offloads),
+            Offload::UdpGro => self.sockets.iter().try_for_each(|pair| pair.accept_merged(on)),
+            Offload::TunTcpGro | Offload::TunUdpGro | Offload::UdpGso => Ok(()),
+        };
+        tracing::info!(offload = offload.as_str(), on, "offload switched");
+        let refused = done.err().map(|error| {
+            self.offloads.refuse(offload, format!("the kernel refuses it: {error}"));
+            error
+        });
+        if on && !self.offloads.is_on(offload) {
+            let reason = refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
+            return Err(Error::Offload { offload: offload.as_str(), reason });
+        }
+        Ok(())
+    }
+
+    /// Lets the kernel merge what arrives, where that is wanted.
+    pub(super) fn accept_merged(&self) {
+        let on = self.offloads.is_on(Offload::UdpGro);
+        if let Err(error) = self.sockets.iter().try_for_each(|pair| pair.accept_merged(on)) {
+            self.offloads.refuse(Offload::UdpGro, format!("this kernel (before 5.0?) refuses it: {error}"));
+        }
     }
 
     /// A way to wait for these descriptors, or for the engine to stop.
@@ -59,6 +161,12 @@ impl Engine {
         // It fails only when the counter is about to overflow, and then it is readable already.
         let _ = self.stop.write(1);
     }
+}
+
+/// Both clocks.
+pub(super) fn now() -> Now {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { instant: Instant::now(), unix }
 }
 
 /// Descriptors that a thread waits for; the first is the engine's stop signal.
@@ -76,32 +184,5 @@ impl Waiter<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{net::UdpSocket, sync::Arc};
-
-    use isthmus_tunnel::table::Underlay;
-
-    use super::*;
-
-    #[test]
-    fn waiter_wakes_for_data_and_for_the_end() {
-        let snapshot = Snapshot::new(Vec::new(), &[], Underlay::default());
-        let engine = Arc::new(Engine::new(snapshot, Sockets::bind(0).unwrap()).unwrap());
-        let mut waiter = engine.waiter(engine.sockets.all());
-        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        sender.send_to(b"x", ("127.0.0.1", engine.sockets.port())).unwrap();
-        assert!(waiter.wait().unwrap());
-        let other = Arc::clone(&engine);
-        let thread = std::thread::spawn(move || {
-            let mut waiter = other.waiter(std::iter::empty());
-            waiter.wait().unwrap()
-        });
-        engine.stop();
-        assert!(!thread.join().unwrap());
-        assert!(!waiter.wait().unwrap());
     }
 }

@@ -1,44 +1,54 @@
 //! The tunnel: one TUN device, encrypted paths to peers, and the packet threads between them.
 //!
 //! [`start`] opens everything and returns a [`Handle`]. Inside:
-//! - `transmit` and `receive` are threads that only move packets; they read `snapshot` and lock one peer at a time; `guard` keeps
-//!   `transmit` from sealing what was sealed already;
-//! - `control` is the task that owns the configuration: it runs the peers' timers, builds snapshots from the routes board, applies
-//!   reloads and ends the threads;
+//! - `workers` are pairs of threads that only move packets: `transmit` from the device to the network (through `send`), `receive` from
+//!   the network to the device (through `deliver`); they read `snapshot` and the switches in `offload`;
+//! - `control` is the task that owns the configuration: it looks at the `peers` when their timers are due, builds snapshots from the
+//!   routes board, applies reloads and ends the threads;
 //! - what packets look like and who they belong to is decided in the crate `isthmus-tunnel`, without any of the above.
 
+mod attention;
 mod changes;
 mod config;
 mod control;
+mod deliver;
 mod engine;
 mod error;
-mod guard;
+mod histogram;
 mod key;
 mod link;
 mod metrics;
+mod offload;
 mod peer;
+mod peers;
 mod receive;
 mod resolve;
+mod send;
 mod snapshot;
+mod sockets;
 mod sys;
 mod transmit;
 mod tun;
-mod udp;
+mod workers;
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use isthmus_tunnel::x25519::PublicKey;
-use tokio::sync::{mpsc, oneshot, watch};
+use isthmus_tunnel::Identity;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::{lifecycle::CancellationToken, routes::Board};
+use attention::Attention;
 pub use config::*;
-use control::{Control, Peers, Request, Thread};
+use control::{Control, Request};
 use engine::Engine;
 pub use error::Error;
+pub use histogram::BatchSizes;
 pub use isthmus_tunnel::peer::State;
+pub use offload::{Offload, OffloadStatus};
+use offload::Offloads;
 pub use peer::PeerStatus;
+use peers::Peers;
 use tun::Tun;
-use udp::Sockets;
 
 /// A running tunnel. Cheap to clone; dropping it stops nothing.
 #[derive(Clone)]
@@ -58,20 +68,25 @@ pub struct Handle {
 /// See [`Error`]. Nothing is left behind, except a private key that was made.
 pub async fn start(config: Config, board: Board, shutdown: CancellationToken) -> Result<Handle, Error> {
     let private = key::load_or_create(&config)?;
-    let public_key = PublicKey::from(&private).to_bytes();
     let config = with_key(config, &private);
-    let sockets = Sockets::bind(config.listen)?;
-    let tun = Arc::new(Tun::open(&config.interface)?);
+    let identity = Arc::new(Identity::new(private));
+    let workers = workers::number(config.workers);
+    let offloads = Offloads::new(|offload| !config.offloads_off.contains(&offload));
+    let sockets = sockets::bind(config.listen, workers)?;
+    let tun = Tun::open(&config.interface, workers, &offloads)?;
     let link = link::Link::find(&config.interface)?;
     link.configure(config.mtu, &config.addresses).await?;
 
-    let mut peers = Peers::default();
-    config.peers.iter().for_each(|peer| peers.add(&private, peer, config.mtu));
-    control::announce(&board, &config);
+    let attention = Arc::<Attention>::default();
+    let mut peers = Peers::new(Arc::clone(&identity), Arc::clone(&attention));
+    config.peers.iter().for_each(|peer| peers.add(peer, config.mtu));
+    peers::announce(&board, &config);
     peers.announce_endpoints(&board);
     let watcher = board.subscribe();
     let snapshot = peers.snapshot(&config, &board);
-    let engine = Arc::new(Engine::new(snapshot, sockets)?);
+    let engine = Arc::new(Engine::new(snapshot, sockets, tun, offloads, Arc::clone(&attention))?);
+    engine.accept_merged();
+    deliver::self_test(&engine);
     metrics::describe();
 
     let (requests, inbox) = mpsc::channel(4);
@@ -79,28 +94,31 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
     let stop = shutdown.child_token();
     let handle = Handle {
         engine: Arc::clone(&engine),
-        public_key,
+        public_key: identity.public().to_bytes(),
         interface: config.interface.as_str().into(),
         requests,
         stop: stop.clone(),
         done: is_done,
     };
-    let threads = start_threads(&engine, &tun, &config, private.clone())?;
+    let ended = Arc::<Notify>::default();
+    let threads = workers::start(&engine, &identity, &ended)?;
     tracing::info!(
         interface = config.interface,
         port = handle.listen_port(),
         peers = config.peers.len(),
+        workers,
         "tunnel started"
     );
     let control = Control {
         engine,
-        private,
         config,
         board,
         watcher,
         link,
         peers,
+        attention,
         threads,
+        ended,
         requests: inbox,
         stop,
         shutdown,
@@ -116,35 +134,6 @@ fn with_key(mut config: Config, private: &isthmus_tunnel::x25519::StaticSecret) 
     config
 }
 
-fn start_threads(
-    engine: &Arc<Engine>,
-    tun: &Arc<Tun>,
-    config: &Config,
-    private: isthmus_tunnel::x25519::StaticSecret,
-) -> Result<Vec<Thread>, Error> {
-    let mtu = config.mtu;
-    let transmit = {
-        let (engine, tun) = (Arc::clone(engine), Arc::clone(tun));
-        spawn("isthmus-tx", move || transmit::run(&engine, &tun, mtu))
-    };
-    let transmit = transmit.map_err(|reason| Error::System { what: "start the transmit thread", reason })?;
-    let receive = {
-        let (engine, tun) = (Arc::clone(engine), Arc::clone(tun));
-        spawn("isthmus-rx", move || receive::run(&engine, &tun, private))
-    };
-    match receive {
-        Ok(receive) => Ok(vec![transmit, receive]),
-        Err(reason) => {
-            engine.stop();
-            Err(Error::System { what: "start the receive thread", reason })
-        }
-    }
-}
-
-fn spawn(name: &str, body: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<Thread> {
-    std::thread::Builder::new().name(name.into()).spawn(body)
-}
-
 impl Handle {
     /// Every peer as it is now, in configuration order.
     pub fn peers(&self) -> Vec<PeerStatus> {
@@ -157,6 +146,31 @@ impl Handle {
         all.filter(|(_, packets)| *packets > 0).collect()
     }
 
+    /// The state of every offload.
+    pub fn offloads(&self) -> Vec<OffloadStatus> {
+        self.engine.offloads.status()
+    }
+
+    /// Uses an offload, or doesn't, from the next batch on; until the next start, or until a reload changes it.
+    ///
+    /// # Errors
+    /// When the kernel refuses it. Then it is off.
+    pub async fn set_offload(&self, offload: Offload, on: bool) -> Result<(), Error> {
+        let (answer, result) = oneshot::channel();
+        self.requests.send(Request::Offload(offload, on, answer)).await.map_err(|_| Error::Stopped)?;
+        result.await.map_err(|_| Error::Stopped)?
+    }
+
+    /// How many packets each kind of system call carried: "tun_read", "tun_write", "udp_send", "udp_receive".
+    pub fn batches(&self) -> [(&'static str, BatchSizes); 4] {
+        self.engine.batches.sizes()
+    }
+
+    /// Pairs of packet threads.
+    pub fn workers(&self) -> usize {
+        self.engine.sockets.len()
+    }
+
     /// This node's X25519 public key.
     pub fn public_key(&self) -> [u8; 32] {
         self.public_key
@@ -164,7 +178,7 @@ impl Handle {
 
     /// The UDP port that is bound.
     pub fn listen_port(&self) -> u16 {
-        self.engine.sockets.port()
+        self.engine.port()
     }
 
     /// The name of the TUN device.
@@ -179,7 +193,7 @@ impl Handle {
     /// When the change needs a restart or the kernel refuses an address. Then nothing was applied.
     pub async fn apply(&self, config: Config) -> Result<Vec<String>, Error> {
         let (answer, result) = oneshot::channel();
-        self.requests.send((config, answer)).await.map_err(|_| Error::Stopped)?;
+        self.requests.send(Request::Apply(config, answer)).await.map_err(|_| Error::Stopped)?;
         result.await.map_err(|_| Error::Stopped)?
     }
 

@@ -12,9 +12,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use ipnet::IpNet;
 use isthmus_tunnel::peer::State;
 use isthmus_tunnel::{
+    Identity,
     counters::Counters,
     peer::{Peer as Session, Settings},
-    x25519::{PublicKey, StaticSecret},
+    x25519::PublicKey,
 };
 
 use super::{Endpoint, PeerConfig};
@@ -26,8 +27,9 @@ pub(super) struct Peer {
     pub(super) index: u32,
     pub(super) live: Arc<AtomicBool>,
     pub(super) counters: Arc<Counters>,
+    /// Locks inside, briefly.
+    pub(super) session: Session,
     config: ArcSwap<PeerConfig>,
-    session: Mutex<Session>,
     resolution: Mutex<Resolution>,
 }
 
@@ -74,7 +76,7 @@ pub struct PeerStatus {
 }
 
 impl Peer {
-    pub(super) fn new(private: &StaticSecret, config: &PeerConfig, index: u32, mtu: u16) -> Self {
+    pub(super) fn new(identity: &Arc<Identity>, config: &PeerConfig, index: u32, mtu: u16) -> Self {
         let (live, counters) = (Arc::new(AtomicBool::new(false)), Arc::<Counters>::default());
         let settings = Settings {
             public_key: PublicKey::from(config.public_key),
@@ -83,7 +85,8 @@ impl Peer {
             mtu,
             keepalive: config.persistent_keepalive,
         };
-        let mut session = Session::new(private, &settings, Arc::clone(&live), Arc::clone(&counters));
+        let session =
+            Session::new(identity, settings, Arc::clone(&live), Arc::clone(&counters), rand::random());
         if let Some(Endpoint::Address(address)) = config.endpoint {
             session.set_endpoint(address);
         }
@@ -92,16 +95,10 @@ impl Peer {
             index,
             live,
             counters,
+            session,
             config: ArcSwap::from_pointee(config.clone()),
-            session: Mutex::new(session),
             resolution: Mutex::default(),
         }
-    }
-
-    /// The session. Hold it for one run of packets, no longer.
-    pub(super) fn session(&self) -> MutexGuard<'_, Session> {
-        // A panic while it was held lost a batch at worst; the session's keys and counters only ever move forward.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn config(&self) -> Arc<PeerConfig> {
@@ -110,11 +107,10 @@ impl Peer {
 
     /// Takes what can change under a running session: prefixes, endpoint, keepalive.
     pub(super) fn reconfigure(&self, config: &PeerConfig) {
-        let mut session = self.session();
-        session.set_keepalive(config.persistent_keepalive);
+        self.session.set_keepalive(config.persistent_keepalive);
         let moved = self.config().endpoint != config.endpoint;
         if let (true, Some(Endpoint::Address(address))) = (moved, &config.endpoint) {
-            session.set_endpoint(*address);
+            self.session.set_endpoint(*address);
         }
         self.config.store(Arc::new(config.clone()));
         let mut resolution = self.resolution();
@@ -137,7 +133,7 @@ impl Peer {
     pub(super) fn resolved(&self, address: SocketAddr) {
         *self.resolution() = Resolution { address: Some(address), problem: None };
         if !self.is_up() {
-            self.session().set_endpoint(address);
+            self.session.set_endpoint(address);
         }
     }
 
@@ -157,11 +153,11 @@ impl Peer {
 
     /// Unix time in seconds of the last handshake.
     pub(super) fn last_handshake_at(&self) -> Option<i64> {
-        self.session().status(Instant::now()).handshake.map(unix_seconds)
+        self.session.status(Instant::now()).handshake.map(unix_seconds)
     }
 
     pub(super) fn status(&self) -> PeerStatus {
-        let session = self.session().status(Instant::now());
+        let session = self.session.status(Instant::now());
         let config = self.config();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let drops = self.counters.drops.iter().filter(|(_, packets)| *packets > 0);
@@ -197,4 +193,17 @@ fn unix_seconds(at: Instant) -> i64 {
     // Rounded: the two clocks are read one after the other, and the second must not flicker.
     let since = (wall + Duration::from_millis(500)).duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use isthmus_tunnel::x25519::StaticSecret;
+
+    use super::*;
+
+    /// A peer of somebody.
+    pub(in crate::tunnel) fn peer_of(config: &PeerConfig, index: u32) -> Arc<Peer> {
+        let identity = Arc::new(Identity::new(StaticSecret::from([1; 32])));
+        Arc::new(Peer::new(&identity, config, index, 1420))
+    }
 }

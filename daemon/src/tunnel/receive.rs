@@ -1,69 +1,76 @@
-//! The thread from the network to the TUN device.
+//! The threads from the network to the TUN device.
 
-use std::{hash::RandomState, io, net::SocketAddr, os::fd::BorrowedFd, time::Instant};
+use std::{hash::RandomState, io, os::fd::BorrowedFd, sync::Arc};
 
 use isthmus_tunnel::{
-    buffer::{Inbox, Outbox},
-    counters::Drop,
-    packet,
-    receive::Receiver as Classifier,
-    table::Slot,
-    x25519::StaticSecret,
+    Identity, Now,
+    buffer::{Datagram, Opened, Outbox},
+    receive::{self, Receiver as Classifier},
 };
 
 use super::{
-    engine::Engine,
-    peer::Peer,
+    deliver::Deliverer,
+    engine::{Engine, now},
+    send::{Sender, WhenFull},
     snapshot::Snapshot,
-    sys::{BATCH, ReceiveBatch},
-    tun::Tun,
-    udp::WhenFull,
+    sockets::Sockets,
+    sys::ReceiveBatch,
+    tun::Queue,
 };
 
 /// Batches from one socket before the other has its turn.
 const TURN: usize = 16;
+/// What was opened is delivered before more than this many bytes wait for that.
+const ENOUGH: usize = 64 * 1024;
 
 /// Runs until the engine stops. What the network or a peer sends never ends it.
 ///
 /// # Errors
 /// When waiting itself fails.
-pub(super) fn run(engine: &Engine, tun: &Tun, private: StaticSecret) -> io::Result<()> {
-    let mut receiver = Receiver::new(private);
-    let mut waiter = engine.waiter(engine.sockets.all());
+pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets, identity: Arc<Identity>) -> io::Result<()> {
+    let mut receiver = Receiver::new(identity);
+    let mut waiter = engine.waiter(sockets.all());
     while waiter.wait()? {
-        for socket in engine.sockets.all() {
-            receiver.turn(engine, tun, socket);
+        for socket in sockets.all() {
+            receiver.turn(engine, queue, sockets, socket);
         }
     }
     Ok(())
 }
 
 struct Receiver {
-    classifier: Classifier,
     batch: ReceiveBatch,
-    /// The peer of each datagram in the batch; `None`: dropped.
-    slots: Vec<Option<Slot>>,
+    opener: Opener,
+    deliverer: Deliverer,
+}
+
+/// What turns datagrams into inner packets.
+struct Opener {
+    classifier: Classifier,
     outbox: Outbox,
-    inbox: Inbox,
+    sender: Sender,
 }
 
 impl Receiver {
-    fn new(private: StaticSecret) -> Self {
+    fn new(identity: Arc<Identity>) -> Self {
+        let hashers = [RandomState::new(), RandomState::new()];
         Self {
-            classifier: Classifier::new(private, [RandomState::new(), RandomState::new()], Instant::now()),
             batch: ReceiveBatch::new(),
-            slots: Vec::with_capacity(BATCH),
-            outbox: Outbox::new(),
-            inbox: Inbox::new(),
+            opener: Opener {
+                classifier: Classifier::new(identity, rand::random(), hashers, now()),
+                outbox: Outbox::new(),
+                sender: Sender::new(),
+            },
+            deliverer: Deliverer::new(),
         }
     }
 
-    fn turn(&mut self, engine: &Engine, tun: &Tun, socket: BorrowedFd<'_>) {
+    fn turn(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets, socket: BorrowedFd<'_>) {
         for _ in 0..TURN {
             match self.batch.receive(socket) {
-                Ok(received) => {
-                    self.forward(engine, tun);
-                    if received < BATCH {
+                Ok(more) => {
+                    self.forward(engine, queue, sockets);
+                    if !more {
                         return;
                     }
                 }
@@ -73,54 +80,65 @@ impl Receiver {
         }
     }
 
-    /// Opens the batch, one lock for each run of datagrams of one peer, and writes what may enter.
-    fn forward(&mut self, engine: &Engine, tun: &Tun) {
-        let snapshot = engine.snapshot.load();
-        let now = Instant::now();
-        self.classify(engine, &snapshot, now);
-        let mut run: Vec<(&[u8], SocketAddr)> = Vec::with_capacity(BATCH);
-        let mut datagrams = self.batch.iter().zip(&self.slots).peekable();
-        while let Some((datagram, slot)) = datagrams.next() {
-            let Some(slot) = *slot else { continue };
-            run.clear();
-            run.push(datagram);
-            while let Some((datagram, _)) = datagrams.next_if(|(_, next)| **next == Some(slot)) {
-                run.push(datagram);
+    /// Opens the batch run by run, and writes what may enter.
+    fn forward(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets) {
+        let (snapshot, now) = (engine.snapshot.load(), now());
+        self.batch.message_sizes().for_each(|datagrams| engine.batches.udp_receive.record(datagrams));
+        let mut delivery = self.deliverer.start(engine, &snapshot, queue);
+        let mut datagrams = self.batch.datagrams().peekable();
+        let mut inbox: Vec<Opened<'_>> = Vec::new();
+        while let Some(first) = datagrams.next() {
+            let key = receive::session_of(first.bytes);
+            let mut size = first.bytes.len();
+            let more = std::iter::from_fn(|| {
+                datagrams.next_if(|next| {
+                    let joins = key.is_some() && size < ENOUGH && receive::session_of(next.bytes) == key;
+                    size += if joins { next.bytes.len() } else { 0 };
+                    joins
+                })
+            });
+            if let Some(slot) = self.opener.open(engine, &snapshot, first, more, now, &mut inbox) {
+                delivery.accept(slot, inbox.drain(..));
             }
-            let Some(peer) = snapshot.peer(slot) else { continue };
-            let captures = |address| snapshot.table.captures(address);
-            peer.session().open(run.iter().copied(), captures, now, &mut self.outbox, &mut self.inbox);
-            deliver(&snapshot, slot, peer, &self.inbox, tun);
-            self.inbox.clear();
         }
-        engine.send(&mut self.outbox, WhenFull::Drop);
-    }
-
-    fn classify(&mut self, engine: &Engine, snapshot: &Snapshot, now: Instant) {
-        self.slots.clear();
-        for (datagram, from) in self.batch.iter() {
-            let slot = self.classifier.classify(&snapshot.demux, datagram, from, now, &mut self.outbox);
-            self.slots.push(slot.map_err(|reason| engine.drops.add(reason, 1)).ok());
-        }
+        delivery.finish();
+        self.opener.answer(engine, sockets, now);
     }
 }
 
-/// Writes the packets that this peer may send.
-fn deliver(snapshot: &Snapshot, slot: Slot, peer: &Peer, inbox: &Inbox, tun: &Tun) {
-    for bytes in inbox.iter() {
-        if let Err(reason) = deliver_one(snapshot, slot, bytes, tun) {
-            peer.counters.drops.add(reason, 1);
+impl Opener {
+    /// Opens a run of datagrams of one session; the peer that it is with.
+    fn open<'a>(
+        &mut self,
+        engine: &Engine,
+        snapshot: &Snapshot,
+        first: Datagram<'a>,
+        more: impl Iterator<Item = Datagram<'a>>,
+        now: Now,
+        inbox: &mut Vec<Opened<'a>>,
+    ) -> Option<isthmus_tunnel::table::Slot> {
+        let found =
+            self.classifier.classify(&snapshot.demux, first.bytes, first.path, now, &mut self.outbox);
+        let slot = match found {
+            Ok(slot) => slot,
+            Err(reason) => {
+                engine.drops.add(reason, 1 + u64::try_from(more.count()).unwrap_or(0));
+                return None;
+            }
+        };
+        let peer = snapshot.peer(slot)?;
+        let captures = |address| snapshot.table.captures(address);
+        let was_up = peer.is_up();
+        let run = std::iter::once(first).chain(more);
+        let sooner = peer.session.open(run, captures, now, &mut self.outbox, inbox);
+        if sooner || was_up != peer.is_up() {
+            engine.look_at(peer);
         }
+        Some(slot)
     }
-}
 
-fn deliver_one(snapshot: &Snapshot, slot: Slot, bytes: &[u8], tun: &Tun) -> Result<(), Drop> {
-    let packet = packet::parse(bytes).map_err(|_| Drop::Malformed)?;
-    if !snapshot.table.is_feasible(packet.source, slot) {
-        return Err(Drop::SourceNotFeasible);
+    /// Sends what there is to answer.
+    fn answer(&mut self, engine: &Engine, sockets: &Sockets, now: Now) {
+        engine.send(&mut self.sender, sockets, &mut self.outbox, WhenFull::Drop, now);
     }
-    tun.write(packet.bytes).map_err(|error| {
-        tracing::trace!(%error, "the kernel refuses an inner packet");
-        Drop::TunWrite
-    })
 }

@@ -7,7 +7,7 @@ use std::{
 
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Endpoint, peer::Peer};
+use super::{Endpoint, attention::Attention, peer::Peer};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(60);
@@ -15,13 +15,13 @@ const SLOWEST: Duration = Duration::from_secs(60);
 const REFRESH: Duration = Duration::from_secs(30);
 
 /// Resolves for as long as the handle is held; `None` if the endpoint is no name.
-pub(super) fn spawn(peer: &Arc<Peer>) -> Option<AbortOnDropHandle<()>> {
+pub(super) fn spawn(peer: &Arc<Peer>, attention: &Arc<Attention>) -> Option<AbortOnDropHandle<()>> {
     let Some(Endpoint::Name(host, port)) = peer.config().endpoint.clone() else { return None };
-    let peer = Arc::downgrade(peer);
-    Some(AbortOnDropHandle::new(tokio::spawn(async move { run(peer, host, port).await })))
+    let (peer, attention) = (Arc::downgrade(peer), Arc::clone(attention));
+    Some(AbortOnDropHandle::new(tokio::spawn(async move { run(peer, &attention, host, port).await })))
 }
 
-async fn run(peer: Weak<Peer>, host: String, port: u16) {
+async fn run(peer: Weak<Peer>, attention: &Attention, host: String, port: u16) {
     let mut retry = FIRST_RETRY;
     loop {
         let Some(peer) = peer.upgrade() else { return };
@@ -29,6 +29,7 @@ async fn run(peer: Weak<Peer>, host: String, port: u16) {
             REFRESH
         } else if attempt(&peer, &host, port).await {
             retry = FIRST_RETRY;
+            attention.ask(peer.index);
             REFRESH
         } else {
             let pause = retry;
@@ -62,8 +63,6 @@ async fn attempt(peer: &Peer, host: &str, port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use isthmus_tunnel::x25519::StaticSecret;
-
     use super::*;
     use crate::tunnel::PeerConfig;
 
@@ -76,7 +75,7 @@ mod tests {
             allowed_ips: vec![],
             persistent_keepalive: None,
         };
-        Arc::new(Peer::new(&StaticSecret::from([1; 32]), &config, 1, 1420))
+        crate::tunnel::peer::tests::peer_of(&config, 7)
     }
 
     #[tokio::test]
@@ -87,7 +86,7 @@ mod tests {
         assert!(endpoint.ip().is_loopback() && endpoint.port() == 51820);
         assert_eq!(peer.configured_endpoint(), Some(endpoint));
         // Where it calls from is nothing that was configured.
-        peer.session().set_endpoint("192.0.2.9:7".parse().unwrap());
+        peer.session.set_endpoint("192.0.2.9:7".parse().unwrap());
         assert_eq!(peer.configured_endpoint(), Some(endpoint));
         peer.unresolved("the server is silent".into());
         assert_eq!(peer.configured_endpoint(), Some(endpoint));

@@ -1,6 +1,7 @@
 //! The TUN device: open, and say what is wrong when that fails; read and write packets.
 
 use std::{
+    ffi::c_ulong,
     fs::{File, OpenOptions},
     io::{self, IoSlice, Write},
     os::{
@@ -10,18 +11,37 @@ use std::{
     path::Path,
 };
 
-use super::{Error, sys};
+use isthmus_tunnel::offload::vnet;
 
-/// `struct virtio_net_hdr`: the kernel puts it before each packet and wants it before each of ours. Zeros: nothing is offloaded.
-pub(super) const VNET_HEADER: usize = 10;
+use super::{
+    Error,
+    offload::{Offload, Offloads},
+    sys::{self, Queues},
+};
 
 const DEVICE: &str = "/dev/net/tun";
 /// There when the kernel has the TUN driver, whether or not we were given the device node.
 const DRIVER: &str = "/sys/class/misc/tun";
 
+/// `TUN_F_*` of linux/if_tun.h.
+const CHECKSUM: c_ulong = 0x01;
+const TSO: c_ulong = 0x02 | 0x04;
+const USO: c_ulong = 0x20 | 0x40;
+
 /// An attached TUN device. The interface exists as long as this does.
 pub(super) struct Tun {
+    queues: Vec<Queue>,
+}
+
+/// One of the device's queues: packets of one flow come out of one of them.
+pub(super) struct Queue {
     device: File,
+}
+
+/// Takes inner packets: a TUN queue, or a stand-in that refuses what some kernel refuses.
+pub(super) trait Sink {
+    /// Writes one packet or burst that lies in pieces, the virtio header first.
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<()>;
 }
 
 /// Where opening failed.
@@ -32,22 +52,54 @@ enum Step {
 }
 
 impl Tun {
-    /// Opens the device and attaches it to the interface `name`, which has no address and is down.
-    pub(super) fn open(name: &str) -> Result<Self, Error> {
-        let fail = |step, error: io::Error| explain(name, step, &error, Path::new(DRIVER).exists());
+    /// Opens the device and attaches it to the interface `name`, which has no address and is down. `queues` is at least 1.
+    pub(super) fn open(name: &str, queues: usize, offloads: &Offloads) -> Result<Self, Error> {
+        let kind = if queues > 1 { Queues::Several } else { Queues::One };
+        let opened: Result<Vec<Queue>, Error> = (0..queues.max(1)).map(|_| Queue::open(name, kind)).collect();
+        let tun = Self { queues: opened? };
+        tun.set_offloads(offloads).map_err(|error| failure(name, Step::Attach, &error))?;
+        Ok(tun)
+    }
+
+    pub(super) fn queues(&self) -> &[Queue] {
+        &self.queues
+    }
+
+    /// Tells the kernel which bursts it may hand us. The mask belongs to the device, so one queue speaks for all.
+    pub(super) fn set_offloads(&self, offloads: &Offloads) -> io::Result<()> {
+        let Some(queue) = self.queues.first() else { return Ok(()) };
+        let set = |mask| sys::set_offload(queue.device.as_fd(), mask);
+        if let Err(error) = set(mask(offloads)) {
+            let why = format!("this kernel (before 6.2?) refuses it: {error}");
+            if !offloads.refuse(Offload::TunUso, why) {
+                return Err(error);
+            }
+            set(mask(offloads))?;
+        }
+        Ok(())
+    }
+}
+
+fn mask(offloads: &Offloads) -> c_ulong {
+    let of = |offload, bits| if offloads.is_on(offload) { CHECKSUM | bits } else { 0 };
+    of(Offload::TunTso, TSO) | of(Offload::TunUso, USO)
+}
+
+impl Queue {
+    fn open(name: &str, queues: Queues) -> Result<Self, Error> {
         let device = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(libc::O_NONBLOCK)
             .open(DEVICE)
-            .map_err(|error| fail(Step::Open, error))?;
-        sys::set_interface(device.as_fd(), name).map_err(|error| fail(Step::Attach, error))?;
-        sys::set_vnet_header_size(device.as_fd(), 10).map_err(|error| fail(Step::Attach, error))?;
-        sys::set_offload(device.as_fd(), 0).map_err(|error| fail(Step::Attach, error))?;
+            .map_err(|error| failure(name, Step::Open, &error))?;
+        let fail = |error: io::Error| failure(name, Step::Attach, &error);
+        sys::attach(device.as_fd(), name, queues).map_err(fail)?;
+        sys::set_vnet_header_size(device.as_fd(), 10).map_err(fail)?;
         Ok(Self { device })
     }
 
-    /// Reads one packet with its virtio header; `None`: there is none now.
+    /// Reads one packet or burst with its virtio header; `None`: there is none now.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match nix::unistd::read(&self.device, buffer) {
             Ok(length) => Ok(Some(length)),
@@ -56,17 +108,27 @@ impl Tun {
         }
     }
 
-    /// Writes one packet.
-    pub(super) fn write(&self, packet: &[u8]) -> io::Result<()> {
-        let header = [0; VNET_HEADER];
-        (&self.device).write_vectored(&[IoSlice::new(&header), IoSlice::new(packet)]).map(|_| ())
+    /// Writes one whole packet.
+    pub(super) fn write_packet(&self, packet: &[u8]) -> io::Result<()> {
+        let header = [0; vnet::LENGTH];
+        self.write(&[IoSlice::new(&header), IoSlice::new(packet)])
     }
 }
 
-impl AsFd for Tun {
+impl Sink for Queue {
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        (&self.device).write_vectored(pieces).map(|_| ())
+    }
+}
+
+impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
+}
+
+fn failure(interface: &str, step: Step, error: &io::Error) -> Error {
+    explain(interface, step, error, Path::new(DRIVER).exists())
 }
 
 fn explain(interface: &str, step: Step, error: &io::Error, driver: bool) -> Error {

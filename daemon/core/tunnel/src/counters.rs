@@ -54,6 +54,10 @@ reasons! {
     EndpointRefused = "endpoint_refused",
     /// A datagram of our own that was routed back into the tunnel.
     OwnOuterPacket = "own_outer_packet",
+    /// Longer than the path to the peer carries, and not to be fragmented: its sender was told.
+    TooBig = "too_big",
+    /// Congestion on the outer path that the inner packet has no way to tell (RFC 6040 section 4.2).
+    CongestionLost = "congestion_lost",
     /// The kernel refused the inner packet.
     TunWrite = "tun_write",
     /// The kernel refused the outer datagram.

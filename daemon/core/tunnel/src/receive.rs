@@ -118,3 +118,11 @@ impl Receiver {
         demux.by_key.get(&half.peer_static_public).copied().ok_or(Drop::UnknownPeer)
     }
 }
+
+/// The receiver index of a data message; datagrams of one index belong to one session of one peer.
+pub fn session_of(datagram: &[u8]) -> Option<u32> {
+    match datagram {
+        [4, 0, 0, 0, a, b, c, d, ..] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
+        _ => None,
+    }
+}

@@ -6,8 +6,17 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
+/// How many descriptors will share the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tunnel) enum Queues {
+    /// This one alone.
+    One,
+    /// Several: the kernel spreads flows over them.
+    Several,
+}
+
 /// Attaches to the interface `name` (created if it is not there) in TUN mode, without packet information, with virtio headers.
-pub(in crate::tunnel) fn set_interface(device: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub(in crate::tunnel) fn attach(device: BorrowedFd<'_>, name: &str, queues: Queues) -> io::Result<()> {
     // SAFETY: `ifreq` is plain old data; all zeros is a valid value of its name and of its union.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.bytes().any(|b| b == 0) {
@@ -16,8 +25,9 @@ pub(in crate::tunnel) fn set_interface(device: BorrowedFd<'_>, name: &str) -> io
     for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *slot = c_char::from_ne_bytes([byte]);
     }
-    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    request.ifr_ifru.ifru_flags = c_short::try_from(flags).expect("the three flags are below 2^15");
+    let several = if queues == Queues::Several { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
+    request.ifr_ifru.ifru_flags = c_short::try_from(flags).expect("the four flags are below 2^15");
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is and which outlives the call.
     check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
 }

@@ -1,52 +1,72 @@
 //! The last line against a tunnel that carries itself: a datagram of our own that the kernel routed back into the TUN device.
 
-use std::net::SocketAddr;
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
 
 use isthmus_tunnel::{packet::Packet, table::Slot};
 
-use super::snapshot::Snapshot;
+use crate::tunnel::snapshot::Snapshot;
 
-/// Recognises our own datagrams within one batch.
-pub(super) struct Guard<'a> {
-    snapshot: &'a Snapshot,
-    /// UDP port that our datagrams come from.
-    port: u16,
-    /// The last address that was looked for, so that a batch to one place looks once.
-    last: Option<(SocketAddr, Option<Slot>)>,
+/// Places of peers are looked up again this often at most: packets from our own port to anywhere must not cost a look at each peer.
+const REFRESH: Duration = Duration::from_millis(100);
+
+/// Where the peers were when that was last asked.
+#[derive(Default)]
+pub(super) struct Guard {
+    places: HashMap<(IpAddr, u16), Slot>,
+    refreshed: Option<Instant>,
 }
 
-impl<'a> Guard<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, port: u16) -> Self {
-        Self { snapshot, port, last: None }
-    }
-
+impl Guard {
     /// The peer that this packet was sealed for, if it is a datagram of ours: from our port to where a peer is now.
-    pub(super) fn sealed_for(&mut self, packet: &Packet<'_>) -> Option<Slot> {
+    pub(super) fn sealed_for(
+        &mut self,
+        snapshot: &Snapshot,
+        port: u16,
+        packet: &Packet<'_>,
+        now: Instant,
+    ) -> Option<Slot> {
         let (source, destination) = packet.udp_ports()?;
-        if source != self.port {
+        if source != port {
             return None;
         }
-        let to = SocketAddr::new(packet.destination, destination);
-        match self.last {
-            Some((address, peer)) if address == to => peer,
-            _ => self.last.insert((to, self.peer_at(to))).1,
-        }
+        let place = (packet.destination, destination);
+        self.known(snapshot, place).or_else(|| {
+            self.refresh(snapshot, now);
+            self.known(snapshot, place)
+        })
     }
 
-    fn peer_at(&self, address: SocketAddr) -> Option<Slot> {
-        let there = |endpoint: SocketAddr| {
-            (endpoint.ip().to_canonical(), endpoint.port()) == (address.ip(), address.port())
-        };
-        let peers = self.snapshot.peers.iter().zip(0..);
-        peers.filter(|(peer, _)| peer.session().endpoint().is_some_and(there)).map(|(_, slot)| slot).next()
+    /// A peer that is still where it was.
+    fn known(&self, snapshot: &Snapshot, at: (IpAddr, u16)) -> Option<Slot> {
+        let slot = *self.places.get(&at)?;
+        let endpoint = snapshot.peer(slot)?.session.endpoint()?;
+        (place(endpoint) == at).then_some(slot)
     }
+
+    fn refresh(&mut self, snapshot: &Snapshot, now: Instant) {
+        if self.refreshed.is_some_and(|at| now.saturating_duration_since(at) < REFRESH) {
+            return;
+        }
+        self.refreshed = Some(now);
+        self.places.clear();
+        let peers = snapshot.peers.iter().zip(0..);
+        self.places.extend(peers.filter_map(|(peer, slot)| Some((place(peer.session.endpoint()?), slot))));
+    }
+}
+
+fn place(endpoint: SocketAddr) -> (IpAddr, u16) {
+    (endpoint.ip().to_canonical(), endpoint.port())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{net::IpAddr, sync::Arc};
+    use std::sync::Arc;
 
-    use isthmus_tunnel::{packet, table::Underlay, x25519::StaticSecret};
+    use isthmus_tunnel::{packet, table::Underlay};
 
     use super::*;
     use crate::tunnel::{Endpoint, PeerConfig, peer::Peer};
@@ -62,7 +82,7 @@ mod tests {
             allowed_ips: vec![],
             persistent_keepalive: None,
         };
-        Arc::new(Peer::new(&StaticSecret::from([1; 32]), &config, key.into(), 1420))
+        crate::tunnel::peer::tests::peer_of(&config, key.into())
     }
 
     fn udp(source: u16, to: &str) -> Vec<u8> {
@@ -88,7 +108,7 @@ mod tests {
     fn only_our_port_to_a_peers_place_is_ours() {
         let peers = vec![peer(2, ""), peer(3, "192.0.2.3:51820"), peer(4, "[2001:db8::4%7]:7000")];
         let snapshot = Snapshot::new(peers, &[], Underlay::default());
-        let mut guard = Guard::new(&snapshot, PORT);
+        let (mut guard, start) = (Guard::default(), Instant::now());
         for (source, to, expected) in [
             (PORT, "192.0.2.3:51820", Some(1)),
             (PORT, "192.0.2.3:51820", Some(1)),
@@ -100,12 +120,13 @@ mod tests {
             (40000, "[2001:db8::4]:7000", None),
         ] {
             let bytes = udp(source, to);
-            assert_eq!(guard.sealed_for(&packet::parse(&bytes).unwrap()), expected, "{source} -> {to}");
+            let found = guard.sealed_for(&snapshot, PORT, &packet::parse(&bytes).unwrap(), start);
+            assert_eq!(found, expected, "{source} -> {to}");
         }
         // Who roams takes the rule along.
-        snapshot.peers[1].session().set_endpoint("203.0.113.3:9".parse().unwrap());
-        let mut guard = Guard::new(&snapshot, PORT);
-        let mut ours = |to| guard.sealed_for(&packet::parse(&udp(PORT, to)).unwrap());
-        assert_eq!((ours("192.0.2.3:51820"), ours("203.0.113.3:9")), (None, Some(1)));
+        snapshot.peers[1].session.set_endpoint("203.0.113.3:9".parse().unwrap());
+        let mut ours = |to, at| guard.sealed_for(&snapshot, PORT, &packet::parse(&udp(PORT, to)).unwrap(), at);
+        assert_eq!(ours("192.0.2.3:51820", start), None);
+        assert_eq!(ours("203.0.113.3:9", start + REFRESH), Some(1));
     }
 }

@@ -1,8 +1,9 @@
 //! `[tunnel]`: from the file's words to a configuration that cannot be wrong.
 
+mod endpoint;
+
 use std::{
-    collections::HashMap,
-    net::{IpAddr, SocketAddr},
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,10 +14,13 @@ use serde::Deserialize;
 use toml::Spanned;
 use zeroize::Zeroizing;
 
+use super::Offload;
 use crate::{
     config::{Checker, check_name},
     secret::Secret32,
 };
+pub use endpoint::Endpoint;
+use endpoint::{check_endpoint, check_endpoints};
 
 /// A validated `[tunnel]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +37,10 @@ pub struct Config {
     pub addresses: Vec<IpNet>,
     /// Inner MTU in bytes, 1280..=65475.
     pub mtu: u16,
+    /// Pairs of packet threads; `None`: as many as the CPUs that this process may use call for.
+    pub workers: Option<u8>,
+    /// Offloads that are to be off.
+    pub offloads_off: Vec<Offload>,
     /// Static peers, unique by name and by public key.
     pub peers: Vec<PeerConfig>,
 }
@@ -54,20 +62,13 @@ pub struct PeerConfig {
     pub persistent_keepalive: Option<Duration>,
 }
 
-/// A peer's outer address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Literal address and port.
-    Address(SocketAddr),
-    /// DNS name and port, resolved in the background.
-    Name(String, u16),
-}
-
 const DEFAULT_INTERFACE: &str = "isthmus0";
 const DEFAULT_PORT: u16 = 51820;
 const DEFAULT_MTU: u16 = 1420;
 /// IPv6 needs 1280 (RFC 8200 section 5); above 65475 an outer UDP packet could not hold it.
 const MTU_RANGE: std::ops::RangeInclusive<i64> = 1280..=65475;
+/// More pairs of threads than these gain nothing: the kernel's side of a TUN device is the limit then.
+const WORKERS: std::ops::RangeInclusive<i64> = 1..=16;
 /// The kernel's IFNAMSIZ leaves 15 bytes.
 const INTERFACE_NAME_MAX: usize = 15;
 
@@ -80,6 +81,9 @@ pub(crate) struct RawConfig {
     #[serde(default)]
     addresses: Vec<Spanned<String>>,
     mtu: Option<Spanned<i64>>,
+    workers: Option<Spanned<i64>>,
+    #[serde(default)]
+    offload: BTreeMap<Spanned<String>, bool>,
     #[serde(default)]
     peer: Vec<RawPeer>,
 }
@@ -101,6 +105,8 @@ impl RawConfig {
         let interface = self.interface.map_or(Some(DEFAULT_INTERFACE.into()), |raw| check_interface(c, raw));
         let addresses: Vec<_> = self.addresses.iter().filter_map(|raw| c.address_with_length(raw)).collect();
         let mtu = self.mtu.map_or(Some(DEFAULT_MTU), |raw| check_mtu(c, &raw));
+        let workers = self.workers.map(|raw| check_workers(c, &raw));
+        let offloads_off = check_offloads(c, &self.offload);
         let key = check_private_key(c, self.private_key_file, state_dir);
         check_unique(c, &self.peer);
         check_endpoints(c, &self.peer, &addresses);
@@ -116,6 +122,8 @@ impl RawConfig {
             private_key,
             addresses,
             mtu: mtu?,
+            workers: workers.map_or(Some(None), |workers| workers.map(Some))?,
+            offloads_off: offloads_off?,
             peers,
         })
     }
@@ -136,6 +144,31 @@ fn check_mtu(c: &mut Checker<'_>, raw: &Spanned<i64>) -> Option<u16> {
     let help = "use 1280 to 65475; 1420 fits every IPv4 and IPv6 path of 1500 bytes";
     c.require(MTU_RANGE.contains(raw.get_ref()), raw, "this MTU is out of range", help);
     u16::try_from(*raw.get_ref()).ok().filter(|mtu| MTU_RANGE.contains(&i64::from(*mtu)))
+}
+
+fn check_workers(c: &mut Checker<'_>, raw: &Spanned<i64>) -> Option<u8> {
+    let help = "use 1 to 16, or leave it out: then it follows the CPUs that isthmusd may use";
+    c.require(WORKERS.contains(raw.get_ref()), raw, "this number of workers is out of range", help);
+    u8::try_from(*raw.get_ref()).ok().filter(|workers| WORKERS.contains(&i64::from(*workers)))
+}
+
+/// The names of the switches with underscores, as all keys are written.
+fn check_offloads(c: &mut Checker<'_>, raw: &BTreeMap<Spanned<String>, bool>) -> Option<Vec<Offload>> {
+    let mut off = Vec::new();
+    let mut good = true;
+    for (name, on) in raw {
+        match Offload::named(&name.get_ref().replace('_', "-")) {
+            Some(offload) if !on => off.push(offload),
+            Some(_) => {}
+            None => {
+                let known = Offload::ALL.map(|offload| offload.as_str().replace('-', "_")).join(", ");
+                let message = format!("there is no offload \"{}\"", name.get_ref().escape_debug());
+                c.problem(name.span(), message, &format!("the offloads are {known}"));
+                good = false;
+            }
+        }
+    }
+    good.then_some(off)
 }
 
 /// A key file that does not exist yet is made at first start; one that exists must be good.
@@ -205,21 +238,6 @@ fn check_unique(c: &mut Checker<'_>, peers: &[RawPeer]) {
     }
 }
 
-/// What the kernel sends to an overlay address enters the tunnel; a peer cannot be found there.
-fn check_endpoints(c: &mut Checker<'_>, peers: &[RawPeer], overlay: &[IpNet]) {
-    for raw in peers.iter().filter_map(|peer| peer.endpoint.as_ref()) {
-        let Some(Endpoint::Address(address)) = parse_endpoint(raw.get_ref()) else { continue };
-        let Some(net) = overlay.iter().find(|net| net.contains(&address.ip().to_canonical())) else {
-            continue;
-        };
-        let message =
-            format!("this endpoint lies inside the overlay {}: the tunnel would carry itself", net.trunc());
-        let help =
-            "write the peer's address in the network that the tunnel runs over, or correct `addresses`";
-        c.problem(raw.span(), message, help);
-    }
-}
-
 impl RawPeer {
     fn check(self, c: &mut Checker<'_>) -> Option<PeerConfig> {
         let name = check_name(c, &self.name);
@@ -251,75 +269,4 @@ fn check_public_key(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<[u8; 3
         );
     }
     key
-}
-
-fn check_endpoint(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Endpoint> {
-    let endpoint = parse_endpoint(raw.get_ref());
-    if endpoint.is_none() {
-        let message = format!("\"{}\" is not an endpoint", raw.get_ref().escape_debug());
-        c.problem(raw.span(), message, "write ADDRESS:PORT, [V6ADDRESS]:PORT or NAME:PORT");
-    }
-    endpoint
-}
-
-fn parse_endpoint(text: &str) -> Option<Endpoint> {
-    if let Ok(mut address) = text.parse::<SocketAddr>() {
-        // An IPv4 address in IPv6 clothes: the IPv6 socket would not send to it.
-        if let IpAddr::V4(v4) = address.ip().to_canonical() {
-            address.set_ip(v4.into());
-        }
-        let usable = address.port() != 0 && !address.ip().is_unspecified() && !address.ip().is_multicast();
-        return usable.then_some(Endpoint::Address(address));
-    }
-    let (name, port) = text.rsplit_once(':')?;
-    let label = |l: &str| {
-        (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-    };
-    // A last label of digits would be a mistyped address (RFC 3696 section 2).
-    let top_is_name = name.trim_end_matches('.').rsplit('.').next()?.bytes().any(|b| b.is_ascii_alphabetic());
-    let good = name.len() <= 253 && name.trim_end_matches('.').split('.').all(label) && top_is_name;
-    let port = port.parse().ok().filter(|port| *port != 0)?;
-    good.then(|| Endpoint::Name(name.to_owned(), port))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use crate::config::{Error, Problem, parse};
-
-    /// What is wrong with a peer at this endpoint, on a node whose overlay is 10.99.0.0/24 and fd7a::/64.
-    fn problems(endpoint: &str) -> Vec<String> {
-        let text = format!(
-            "[tunnel]\naddresses = [\"10.99.0.1/24\", \"fd7a::1/64\"]\n[[tunnel.peer]]\nname = \"b\"\n\
-             public_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\nendpoint = \"{endpoint}\"\n"
-        );
-        match parse(Path::new("/nonexistent/c.toml"), &text) {
-            Ok(_) => vec![],
-            Err(Error::Invalid { problems, .. }) => problems.iter().map(Problem::one_line).collect(),
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    #[test]
-    fn an_endpoint_in_the_overlay_is_refused() {
-        for (endpoint, net) in [
-            ("10.99.0.2:51820", "10.99.0.0/24"),
-            ("[::ffff:10.99.0.2]:51820", "10.99.0.0/24"),
-            ("[fd7a::2]:51820", "fd7a::/64"),
-        ] {
-            let said = problems(endpoint);
-            assert!(
-                said.len() == 1
-                    && said[0].starts_with(&format!(
-                        "/nonexistent/c.toml:6: this endpoint lies inside the overlay {net}"
-                    ))
-                    && said[0].contains("`addresses`"),
-                "{said:?}"
-            );
-        }
-        for endpoint in ["10.99.1.2:51820", "[fd7b::2]:51820", "gw.example:51820"] {
-            assert_eq!(problems(endpoint), [""; 0], "{endpoint}");
-        }
-    }
 }

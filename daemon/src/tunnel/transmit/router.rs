@@ -1,0 +1,124 @@
+//! Which peer carries a packet, and in which shape.
+
+use std::time::Instant;
+
+use isthmus_tunnel::{
+    buffer::Plaintext,
+    counters::Drop,
+    fragment::Fragments,
+    mss,
+    offload::{
+        split::{Split, split},
+        vnet::{self, VnetHeader},
+    },
+    packet::{self, Packet},
+    table::Slot,
+};
+
+use super::{
+    guard::Guard,
+    notices::Notices,
+    work::{Pieces, Work},
+};
+use crate::tunnel::{engine::Engine, peer::Peer, snapshot::Snapshot, tun::Queue};
+
+/// No IPv6 link is narrower (RFC 8200 section 5): a packet of this size is carried whatever the path, in fragments if need be.
+const V6_LEAST: u16 = 1280;
+
+/// Routes the packets of one batch.
+pub(super) struct Router<'a> {
+    engine: &'a Engine,
+    snapshot: &'a Snapshot,
+    guard: &'a mut Guard,
+    notices: &'a mut Notices,
+    queue: &'a Queue,
+    now: Instant,
+}
+
+/// What there is to know about a packet before it changes shape.
+struct Facts {
+    peer: Slot,
+    /// Bytes that belong to the packet.
+    length: usize,
+    v6: bool,
+}
+
+impl<'a> Router<'a> {
+    pub(super) fn new(
+        engine: &'a Engine,
+        snapshot: &'a Snapshot,
+        guard: &'a mut Guard,
+        notices: &'a mut Notices,
+        queue: &'a Queue,
+        now: Instant,
+    ) -> Self {
+        Self { engine, snapshot, guard, notices, queue, now }
+    }
+
+    /// What is to be done with what one read yielded; `None`: dropped and counted, and its sender told if it may learn from that.
+    pub(super) fn route<'p>(&mut self, bytes: &'p mut [u8]) -> Option<Work<'p>> {
+        let Some((header, packet)) = bytes.split_first_chunk_mut::<{ vnet::LENGTH }>() else {
+            return self.drop(Drop::Malformed);
+        };
+        let header = VnetHeader::parse(*header);
+        let facts = match packet::parse(packet) {
+            Ok(parsed) => self.facts(&parsed)?,
+            Err(_) => return self.drop(Drop::Malformed),
+        };
+        let peer = self.snapshot.peer(facts.peer)?;
+        let most = if facts.v6 { peer.session.mtu().max(V6_LEAST) } else { peer.session.mtu() };
+        let packet = &mut packet[..facts.length];
+        match shape(header, packet, most) {
+            Ok(split) => self.fit(split, peer, &facts, most),
+            Err(_) => self.drop(Drop::Malformed),
+        }
+    }
+
+    fn facts(&mut self, packet: &Packet<'_>) -> Option<Facts> {
+        let sealed_for = self.guard.sealed_for(self.snapshot, self.engine.port(), packet, self.now);
+        if let Some(peer) = sealed_for.and_then(|slot| self.snapshot.peer(slot)) {
+            peer.counters.drops.add(Drop::OwnOuterPacket, 1);
+            return None;
+        }
+        let Some(peer) = self.snapshot.table.route(packet) else { return self.drop(Drop::NoRoute) };
+        Some(Facts { peer, length: packet.bytes.len(), v6: packet.source.is_ipv6() })
+    }
+
+    /// A packet that is too long for the path to its peer goes in fragments if its sender allows that; else the sender is told.
+    fn fit<'p>(&mut self, split: Split<'p>, peer: &Peer, facts: &Facts, most: u16) -> Option<Work<'p>> {
+        let packets = u64::try_from(split.len()).unwrap_or(u64::MAX);
+        self.engine.batches.tun_read.record(packets);
+        let first = split.clone().next()?;
+        if first.len() <= usize::from(most) {
+            return Some(Work { peer: facts.peer, pieces: Pieces::Segments(split) });
+        }
+        if let Some(whole) = split.whole()
+            && let Some(fragments) = Fragments::of(whole, most)
+        {
+            return Some(Work { peer: facts.peer, pieces: Pieces::Fragments(fragments) });
+        }
+        peer.counters.drops.add(Drop::TooBig, packets);
+        self.notices.too_big(&first, most, self.snapshot.own(facts.v6), self.queue, self.now);
+        None
+    }
+
+    fn drop<T>(&self, reason: Drop) -> Option<T> {
+        self.engine.drops.add(reason, 1);
+        None
+    }
+}
+
+/// Cuts a burst; completes checksums. The first packet of a TCP connection is told how much fits: both ends then send no more.
+fn shape(
+    header: VnetHeader,
+    packet: &mut [u8],
+    mtu: u16,
+) -> Result<Split<'_>, isthmus_tunnel::offload::split::Malformed> {
+    if !mss::is_syn(packet) || header.gso_type != vnet::GSO_NONE {
+        return split(header, packet);
+    }
+    // The checksum must be whole before anything under it changes.
+    split(header, packet)?;
+    mss::clamp(packet, mtu);
+    split(VnetHeader::default(), packet)
+}
