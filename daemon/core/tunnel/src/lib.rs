@@ -12,12 +12,22 @@
 
 pub mod admission;
 pub mod buffer;
+pub mod checksum;
 pub mod counters;
+pub mod ecn;
+//F
+mod headers;
+//I
 pub mod limiter;
+//M
+pub mod offload;
 pub mod packet;
 pub mod peer;
+pub mod plaintext;
 pub mod receive;
 pub mod table;
+#[cfg(test)]
+mod testing;
 
 pub use boringtun::x25519;
 
