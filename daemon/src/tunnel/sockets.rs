@@ -35,16 +35,14 @@ pub(super) struct Sockets {
 
 /// Binds `workers` pairs to one port; port 0 lets the kernel choose one. The kernel keeps each far end at one of the pairs.
 pub(super) fn bind(port: u16, workers: usize) -> Result<Vec<Sockets>, Error> {
-    // Nobody else may have the port, so the first pair is bound without sharing it; the others join.
+    // Another isthmusd must not get the port, so the first pair is bound without sharing it; the others join.
     let first = Sockets::bind(port, false)?;
     let port = first.port;
     let mut pairs = vec![first];
     while pairs.len() < workers {
-        pairs.iter().try_for_each(|pair| pair.share_port(true))?;
+        pairs.iter().try_for_each(Sockets::share_port)?;
         pairs.push(Sockets::bind(port, true)?);
     }
-    // And nobody may join later.
-    pairs.iter().try_for_each(|pair| pair.share_port(false))?;
     Ok(pairs)
 }
 
@@ -64,9 +62,9 @@ impl Sockets {
         Ok(Self { v4, v6, port: bound })
     }
 
-    fn share_port(&self, on: bool) -> Result<(), Error> {
+    fn share_port(&self) -> Result<(), Error> {
         let both = std::iter::once(&self.v4).chain(&self.v6);
-        let mut results = both.map(|socket| socket.set_reuse_port(on));
+        let mut results = both.map(|socket| socket.set_reuse_port(true));
         results.try_for_each(|result| result).map_err(|source| failure(self.port, source))
     }
 

@@ -5,6 +5,8 @@ use std::{
     ops::Range,
 };
 
+pub use crate::plaintext::Plaintext;
+
 use crate::ecn::Ecn;
 
 /// The two ends of an outer path.
@@ -21,23 +23,6 @@ impl From<SocketAddr> for OuterPath {
     fn from(remote: SocketAddr) -> Self {
         Self { remote, local: None }
     }
-}
-
-/// One inner packet that can write itself.
-pub trait Plaintext {
-    /// Its length in bytes.
-    fn len(&self) -> usize;
-
-    /// True for a packet of no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Writes the packet; `into` is exactly [`Plaintext::len`] bytes.
-    fn write(&self, into: &mut [u8]);
-
-    /// The ECN field of the packet, for the outer header.
-    fn ecn(&self) -> Ecn;
 }
 
 /// A datagram as received.

@@ -12,14 +12,23 @@
 
 pub mod admission;
 pub mod buffer;
+pub mod checksum;
 pub mod clock;
 pub mod counters;
 pub mod ecn;
+pub mod fragment;
+mod headers;
+pub mod icmp;
 pub mod limiter;
+pub mod mss;
+pub mod offload;
 pub mod packet;
 pub mod peer;
+pub mod plaintext;
 pub mod receive;
 pub mod table;
+#[cfg(test)]
+mod testing;
 
 pub use boringtun::x25519;
 pub use clock::Now;

@@ -13,7 +13,7 @@ use isthmus_tunnel::buffer::Outbox;
 use super::{
     histogram::Histogram,
     offload::{Offload, Offloads},
-    sys::{MESSAGES, Message, SendSpace},
+    sys::{Message, SendSpace},
 };
 use trouble::{Trouble, Way};
 
@@ -60,17 +60,10 @@ impl Sender {
         batches: &Histogram,
     ) -> u64 {
         let merge = offloads.is_on(Offload::UdpGso);
-        let mut dropped = 0;
-        let mut run: Vec<Message<'_>> = Vec::with_capacity(MESSAGES);
-        for message in pack::messages(outbox, |path, size| merge && self.trouble.may_merge(path, size, now)) {
-            let message = self.trouble.improve(message, now);
-            if run.len() == MESSAGES || run.first().is_some_and(|first| is_v6(first) != is_v6(&message)) {
-                dropped += self.send_run(wire, &run, when_full, now, batches);
-                run.clear();
-            }
-            run.push(message);
-        }
-        dropped + self.send_run(wire, &run, when_full, now, batches)
+        let packed = pack::messages(outbox, |path, size| merge && self.trouble.may_merge(path, size, now));
+        let messages: Vec<Message<'_>> = packed.map(|message| self.trouble.improve(message, now)).collect();
+        let runs = messages.chunk_by(|a, b| is_v6(a) == is_v6(b));
+        runs.map(|run| self.send_run(wire, run, when_full, now, batches)).sum()
     }
 
     /// Sends messages of one family.

@@ -12,7 +12,7 @@ use libc::{c_uint, iovec, mmsghdr, sockaddr_storage};
 use super::{address, control::Control};
 
 /// Messages in a call at most.
-pub(in crate::tunnel) const MESSAGES: usize = 32;
+const MESSAGES: usize = 32;
 
 /// What to send: a datagram, or several of equal size that the kernel cuts apart.
 #[derive(Clone, Copy, Debug)]
