@@ -15,11 +15,11 @@ pub mod buffer;
 pub mod checksum;
 pub mod counters;
 pub mod ecn;
-//F
+pub mod fragment;
 mod headers;
-//I
+pub mod icmp;
 pub mod limiter;
-//M
+pub mod mss;
 pub mod offload;
 pub mod packet;
 pub mod peer;

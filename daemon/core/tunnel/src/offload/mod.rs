@@ -4,6 +4,6 @@
 //! - [`split`]: a burst that the kernel did not cut (TSO, USO) becomes packets with lengths, numbers and checksums of their own;
 //! - [`merge`]: packets of one flow become a burst that the kernel takes as one (GRO).
 
-//MERGE
+pub mod merge;
 pub mod split;
 pub mod vnet;
