@@ -96,7 +96,8 @@ impl Candidate {
         if (ip, self.headers, self.protocol) != (other.ip, other.headers, other.protocol) {
             return false;
         }
-        let network = if ip == V6 { same(0, 4) && same(6, 44) } else { same(0, 2) && same(6, 10) && same(12, 24) };
+        let network =
+            if ip == V6 { same(0, 4) && same(6, 44) } else { same(0, 2) && same(6, 10) && same(12, 24) };
         network
             && match self.protocol {
                 TCP => same(ip + 8, ip + 13) && same(ip + 14, ip + 16) && same(ip + 18, self.headers),
@@ -197,7 +198,8 @@ fn tcp(transport: &[u8], base: Candidate) -> Option<Candidate> {
 fn udp(transport: &[u8], base: Candidate) -> Option<Candidate> {
     let header = transport.first_chunk::<8>()?;
     let zero = word(header, 6) == 0;
-    let plain = usize::from(word(header, 4)) == transport.len() && transport.len() > 8 && !(zero && base.ip == V6);
+    let plain =
+        usize::from(word(header, 4)) == transport.len() && transport.len() > 8 && !(zero && base.ip == V6);
     plain.then(|| Candidate { headers: base.ip + 8, payload: transport.len() - 8, zero, ..base })
 }
 
