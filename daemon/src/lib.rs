@@ -14,6 +14,7 @@ pub mod lifecycle;
 mod log_limit;
 pub mod metrics;
 pub mod routes;
+pub mod scrape;
 pub mod secret;
 pub mod tunnel;
 pub mod unix_socket;

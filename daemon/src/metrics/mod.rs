@@ -91,6 +91,7 @@ async fn upkeep(shutdown: CancellationToken) {
 }
 
 async fn metrics_page() -> impl IntoResponse {
+    crate::scrape::update();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], registry().render())
 }
 

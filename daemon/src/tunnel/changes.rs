@@ -73,9 +73,8 @@ fn refuse(old: &Config, new: &Config) -> Result<(), Error> {
 
 /// What the configuration changes; what was switched by hand stays where the configuration did not change.
 fn switched(old: &Config, new: &Config) -> Vec<(Offload, bool)> {
-    let changed = |offload: &Offload| {
-        old.offloads_off.contains(offload) != new.offloads_off.contains(offload)
-    };
+    let changed =
+        |offload: &Offload| old.offloads_off.contains(offload) != new.offloads_off.contains(offload);
     let offloads = Offload::ALL.into_iter().filter(changed);
     offloads.map(|offload| (offload, !new.offloads_off.contains(&offload))).collect()
 }

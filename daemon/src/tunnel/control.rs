@@ -60,6 +60,8 @@ pub(super) struct Control {
     /// Stops the daemon: the tunnel cannot go on.
     pub(super) shutdown: CancellationToken,
     pub(super) done: watch::Sender<bool>,
+    /// Keeps the metrics up to date.
+    pub(super) _metrics: crate::scrape::Update,
 }
 
 /// What there is to send from here.

@@ -11,7 +11,7 @@ use isthmus_tunnel::{
         vnet::{self, VnetHeader},
     },
     packet,
-    table::Slot,
+    table::{Router, Slot},
 };
 
 use super::{
@@ -38,6 +38,7 @@ pub(super) struct Delivery<'s, 'a> {
     merger: &'s mut Merger,
     engine: &'s Engine,
     snapshot: &'s Snapshot,
+    router: Router<'s>,
     queue: &'s Queue,
     packets: Vec<&'a [u8]>,
     bytes: usize,
@@ -55,7 +56,15 @@ impl Deliverer {
         queue: &'s Queue,
     ) -> Delivery<'s, 'a> {
         self.merger.set_rules(rules(&engine.offloads, self.tunnels));
-        Delivery { merger: &mut self.merger, engine, snapshot, queue, packets: Vec::new(), bytes: 0 }
+        Delivery {
+            merger: &mut self.merger,
+            engine,
+            snapshot,
+            router: snapshot.table.router(),
+            queue,
+            packets: Vec::new(),
+            bytes: 0,
+        }
     }
 }
 
@@ -87,7 +96,7 @@ impl<'a> Delivery<'_, 'a> {
     pub(super) fn accept(&mut self, slot: Slot, opened: impl Iterator<Item = Opened<'a>>) {
         let Some(peer) = self.snapshot.peer(slot) else { return };
         for opened in opened {
-            match check(self.snapshot, slot, peer, opened) {
+            match check(&mut self.router, slot, peer, opened) {
                 Ok(packet) => {
                     self.bytes += packet.len();
                     self.packets.push(packet);
@@ -116,10 +125,10 @@ impl<'a> Delivery<'_, 'a> {
 }
 
 /// The packet without its padding, if it is one and this peer may send from its source.
-fn check<'a>(snapshot: &Snapshot, slot: Slot, peer: &Peer, opened: Opened<'a>) -> Result<&'a [u8], Drop> {
+fn check<'a>(router: &mut Router<'_>, slot: Slot, peer: &Peer, opened: Opened<'a>) -> Result<&'a [u8], Drop> {
     let Opened { bytes, ecn } = opened;
     let packet = packet::parse(bytes).map_err(|_| Drop::Malformed)?;
-    if !snapshot.table.is_feasible(packet.source, slot) {
+    if !router.is_feasible(packet.source, slot) {
         return Err(Drop::SourceNotFeasible);
     }
     let length = packet.bytes.len();

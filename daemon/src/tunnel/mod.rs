@@ -44,8 +44,8 @@ use engine::Engine;
 pub use error::Error;
 pub use histogram::BatchSizes;
 pub use isthmus_tunnel::peer::State;
-pub use offload::{Offload, OffloadStatus};
 use offload::Offloads;
+pub use offload::{Offload, OffloadStatus};
 pub use peer::PeerStatus;
 use peers::Peers;
 use tun::Tun;
@@ -88,6 +88,7 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
     engine.accept_merged();
     deliver::self_test(&engine);
     metrics::describe();
+    let published = metrics::publish(&engine);
 
     let (requests, inbox) = mpsc::channel(4);
     let (done, is_done) = watch::channel(false);
@@ -123,6 +124,7 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
         stop,
         shutdown,
         done,
+        _metrics: published,
     };
     tokio::spawn(control.run());
     Ok(handle)

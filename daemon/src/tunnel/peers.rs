@@ -36,13 +36,7 @@ struct Entry {
 
 impl Peers {
     pub(super) fn new(identity: Arc<Identity>, attention: Arc<Attention>) -> Self {
-        Self {
-            identity,
-            attention,
-            list: Vec::new(),
-            by_index: HashMap::new(),
-            schedule: BTreeSet::new(),
-        }
+        Self { identity, attention, list: Vec::new(), by_index: HashMap::new(), schedule: BTreeSet::new() }
     }
 
     /// Adds a peer with a receiver index that no other peer has; it gets its first look at once.
@@ -89,11 +83,6 @@ impl Peers {
         let order: HashMap<&str, usize> =
             config.peers.iter().map(|peer| peer.name.as_str()).zip(0..).collect();
         self.list.sort_by_key(|peer| order.get(&*peer.name).copied());
-    }
-
-    /// All peers.
-    pub(super) fn list(&self) -> &[Arc<Peer>] {
-        &self.list
     }
 
     /// When the next peer needs a look.

@@ -27,7 +27,12 @@ const ENOUGH: usize = 64 * 1024;
 ///
 /// # Errors
 /// When waiting itself fails.
-pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets, identity: Arc<Identity>) -> io::Result<()> {
+pub(super) fn run(
+    engine: &Engine,
+    queue: &Queue,
+    sockets: &Sockets,
+    identity: Arc<Identity>,
+) -> io::Result<()> {
     let mut receiver = Receiver::new(identity);
     let mut waiter = engine.waiter(sockets.all());
     while waiter.wait()? {
@@ -117,8 +122,7 @@ impl Opener {
         now: Now,
         inbox: &mut Vec<Opened<'a>>,
     ) -> Option<isthmus_tunnel::table::Slot> {
-        let found =
-            self.classifier.classify(&snapshot.demux, first.bytes, first.path, now, &mut self.outbox);
+        let found = self.classifier.classify(&snapshot.demux, first.bytes, first.path, now, &mut self.outbox);
         let slot = match found {
             Ok(slot) => slot,
             Err(reason) => {

@@ -45,16 +45,13 @@ fn start_pair(
 ) -> io::Result<[Thread; 2]> {
     let transmit = {
         let engine = Arc::clone(engine);
-        let body = move || {
-            transmit::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker])
-        };
+        let body = move || transmit::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker]);
         spawn(format!("isthmus-tx{worker}"), ended, body)?
     };
     let receive = {
         let (engine, identity) = (Arc::clone(engine), Arc::clone(identity));
-        let body = move || {
-            receive::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker], identity)
-        };
+        let body =
+            move || receive::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker], identity);
         spawn(format!("isthmus-rx{worker}"), ended, body)?
     };
     Ok([transmit, receive])

@@ -6,6 +6,8 @@ use crate::{
 };
 
 const TCP_HEADER: usize = 20;
+/// Where its flags are.
+const FLAGS: usize = 13;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MAXIMUM_SEGMENT_SIZE: u8 = 2;
@@ -37,6 +39,17 @@ pub fn clamp(packet: &mut [u8], mtu: u16) -> bool {
     };
     put(tcp, 16, updated);
     true
+}
+
+/// True for a TCP segment with SYN, which is what [`clamp`] may change. Looks no further than the fixed headers, so it costs every
+/// packet little; a SYN behind IPv6 extension headers is left alone.
+pub fn is_syn(packet: &[u8]) -> bool {
+    let flags = match packet.first().map(|first| first >> 4) {
+        Some(4) if packet.get(9) == Some(&TCP) => usize::from(packet[0] & 0x0f) * 4 + FLAGS,
+        Some(6) if packet.get(6) == Some(&TCP) => V6 + FLAGS,
+        _ => return false,
+    };
+    packet.get(flags).is_some_and(|flags| flags & SYN != 0)
 }
 
 /// Where the value of the MSS option of a SYN is.

@@ -36,7 +36,11 @@ pub(super) fn check_endpoint(c: &mut Checker<'_>, raw: &Spanned<String>) -> Opti
     let endpoint = parse_endpoint(raw.get_ref());
     if endpoint.is_none() {
         let message = format!("\"{}\" is not an endpoint", raw.get_ref().escape_debug());
-        c.problem(raw.span(), message, "write ADDRESS:PORT, [V6ADDRESS]:PORT, [fe80::1%INTERFACE]:PORT or NAME:PORT");
+        c.problem(
+            raw.span(),
+            message,
+            "write ADDRESS:PORT, [V6ADDRESS]:PORT, [fe80::1%INTERFACE]:PORT or NAME:PORT",
+        );
     }
     endpoint
 }

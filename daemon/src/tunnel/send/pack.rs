@@ -21,8 +21,7 @@ pub(super) fn messages<'a>(
     std::iter::from_fn(move || {
         if run.is_empty() {
             let first = entries.first()?;
-            let length =
-                if may_merge(first.path, first.range.len()) { run_length(entries) } else { 1 };
+            let length = if may_merge(first.path, first.range.len()) { run_length(entries) } else { 1 };
             (run, entries) = entries.split_at(length);
             share = even_share(length, first.range.len());
         }
@@ -93,9 +92,13 @@ mod tests {
     fn a_burst_of_47_leaves_as_24_and_23() {
         let burst = outbox(&[(1452, 1, Ecn::Ect0); 47]);
         assert_eq!(shape(&burst), [(24 * 1452, Some(1452)), (23 * 1452, Some(1452))]);
-        let tail: Vec<_> = std::iter::repeat_n((1452, 1, Ecn::Ect0), 44).chain([(100, 1, Ecn::Ect0)]).collect();
+        let tail: Vec<_> =
+            std::iter::repeat_n((1452, 1, Ecn::Ect0), 44).chain([(100, 1, Ecn::Ect0)]).collect();
         assert_eq!(shape(&outbox(&tail)), [(44 * 1452 + 100, Some(1452))]);
-        assert_eq!(shape(&outbox(&[(96, 1, Ecn::NotEct); 130])), [(44 * 96, Some(96)), (44 * 96, Some(96)), (42 * 96, Some(96))]);
+        assert_eq!(
+            shape(&outbox(&[(96, 1, Ecn::NotEct); 130])),
+            [(44 * 96, Some(96)), (44 * 96, Some(96)), (42 * 96, Some(96))]
+        );
     }
 
     #[test]
@@ -107,10 +110,7 @@ mod tests {
             (100, 1, Ecn::Ce),
             (100, 2, Ecn::Ce),
         ];
-        assert_eq!(
-            shape(&outbox(&mixed)),
-            [(100, None), (300, Some(200)), (100, None), (100, None)]
-        );
+        assert_eq!(shape(&outbox(&mixed)), [(100, None), (300, Some(200)), (100, None), (100, None)]);
         assert_eq!(shape(&Outbox::new()), []);
     }
 

@@ -55,10 +55,7 @@ impl<F: Fn(&Message<'_>) -> Option<i32>> Wire for Kernel<F> {
 }
 
 fn path() -> OuterPath {
-    OuterPath {
-        remote: SocketAddr::from(([192, 0, 2, 1], 51820)),
-        local: Some([192, 0, 2, 9].into()),
-    }
+    OuterPath { remote: SocketAddr::from(([192, 0, 2, 1], 51820)), local: Some([192, 0, 2, 9].into()) }
 }
 
 /// A burst of 47 segments, each different, and a short one.
@@ -143,8 +140,7 @@ fn smaller_segments_of_the_same_destination_stay_merged() {
 #[test]
 fn a_source_that_vanished_is_replaced_and_the_burst_stays_one() {
     let (outbox, datagrams) = burst();
-    let kernel =
-        Kernel::new(|message: &Message<'_>| message.path.local.map(|_| libc::EINVAL));
+    let kernel = Kernel::new(|message: &Message<'_>| message.path.local.map(|_| libc::EINVAL));
     let mut rig = Rig::new();
     for _ in 0..2 {
         assert_eq!(rig.send(&kernel, &outbox), 0);

@@ -47,8 +47,7 @@ pub(in crate::tunnel) fn discover_mtu(socket: BorrowedFd<'_>, v6: bool) -> io::R
 fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     let length = socklen_t::try_from(size_of::<c_int>()).expect("four bytes");
     // SAFETY: setsockopt reads one int through the pointer, which is valid for the call.
-    let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length)
-    };
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -61,8 +61,11 @@ fn batches_keep_order_length_source_and_ecn() {
     for mut rig in ["127.0.0.1:0", "[::1]:0"].into_iter().filter_map(Rig::new) {
         let sent: Vec<Vec<u8>> = (1..=100_u8).map(|n| vec![n; usize::from(n)]).collect();
         let marks = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce];
-        let messages: Vec<Message<'_>> =
-            sent.iter().zip(marks.iter().cycle()).map(|(bytes, ecn)| rig.message(bytes, None, *ecn)).collect();
+        let messages: Vec<Message<'_>> = sent
+            .iter()
+            .zip(marks.iter().cycle())
+            .map(|(bytes, ecn)| rig.message(bytes, None, *ecn))
+            .collect();
         rig.send(&messages);
         let own = rig.from.local_addr().unwrap();
         for ((seen, bytes), ecn) in rig.receive(100).into_iter().zip(&sent).zip(marks.iter().cycle()) {

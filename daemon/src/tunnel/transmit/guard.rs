@@ -125,7 +125,8 @@ mod tests {
         }
         // Who roams takes the rule along.
         snapshot.peers[1].session.set_endpoint("203.0.113.3:9".parse().unwrap());
-        let mut ours = |to, at| guard.sealed_for(&snapshot, PORT, &packet::parse(&udp(PORT, to)).unwrap(), at);
+        let mut ours =
+            |to, at| guard.sealed_for(&snapshot, PORT, &packet::parse(&udp(PORT, to)).unwrap(), at);
         assert_eq!(ours("192.0.2.3:51820", start), None);
         assert_eq!(ours("203.0.113.3:9", start + REFRESH), Some(1));
     }

@@ -85,7 +85,8 @@ impl Transmitter {
     /// Routes, seals and sends the batch: each peer is asked once, and its packets keep their order.
     fn forward(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets) {
         let (snapshot, now) = (engine.snapshot.load(), now());
-        let mut router = Router::new(engine, &snapshot, &mut self.guard, &mut self.notices, queue, now.instant);
+        let mut router =
+            Router::new(engine, &snapshot, &mut self.guard, &mut self.notices, queue, now.instant);
         let mut work: Vec<Work<'_>> = Vec::with_capacity(self.packets.len());
         let mut rest = self.memory.as_mut_slice();
         for range in &self.packets {

@@ -5,14 +5,14 @@ use std::time::Instant;
 use isthmus_tunnel::{
     buffer::Plaintext,
     counters::Drop,
-    fragment::Fragments,
+    fragment::fragment,
     mss,
     offload::{
         split::{Split, split},
         vnet::{self, VnetHeader},
     },
     packet::{self, Packet},
-    table::Slot,
+    table::{self, Slot},
 };
 
 use super::{
@@ -29,6 +29,7 @@ const V6_LEAST: u16 = 1280;
 pub(super) struct Router<'a> {
     engine: &'a Engine,
     snapshot: &'a Snapshot,
+    table: table::Router<'a>,
     guard: &'a mut Guard,
     notices: &'a mut Notices,
     queue: &'a Queue,
@@ -52,7 +53,7 @@ impl<'a> Router<'a> {
         queue: &'a Queue,
         now: Instant,
     ) -> Self {
-        Self { engine, snapshot, guard, notices, queue, now }
+        Self { engine, snapshot, table: snapshot.table.router(), guard, notices, queue, now }
     }
 
     /// What is to be done with what one read yielded; `None`: dropped and counted, and its sender told if it may learn from that.
@@ -80,7 +81,7 @@ impl<'a> Router<'a> {
             peer.counters.drops.add(Drop::OwnOuterPacket, 1);
             return None;
         }
-        let Some(peer) = self.snapshot.table.route(packet) else { return self.drop(Drop::NoRoute) };
+        let Some(peer) = self.table.route(packet) else { return self.drop(Drop::NoRoute) };
         Some(Facts { peer, length: packet.bytes.len(), v6: packet.source.is_ipv6() })
     }
 
@@ -93,7 +94,7 @@ impl<'a> Router<'a> {
             return Some(Work { peer: facts.peer, pieces: Pieces::Segments(split) });
         }
         if let Some(whole) = split.whole()
-            && let Some(fragments) = Fragments::of(whole, most)
+            && let Ok(fragments) = fragment(whole, most)
         {
             return Some(Work { peer: facts.peer, pieces: Pieces::Fragments(fragments) });
         }
