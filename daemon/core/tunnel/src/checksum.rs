@@ -3,35 +3,33 @@
 //! A *sum* here is folded to 16 bits and not complemented; sums of parts add up as plain integers and are folded once more. A part
 //! must begin at an even distance from the start of what is summed. A sum is 0 only over zero bytes, else 1 to 0xffff.
 
-/// Bytes per round of the inner loop: eight independent lanes keep the adders of a core busy.
+/// Bytes per round of the loop over long slices: eight independent lanes keep the adders of a core busy.
 const BLOCK: usize = 64;
 const LANES: usize = BLOCK / 8;
+/// Below, setting up the lanes costs more than they save.
+const SHORT: usize = 256;
 
 /// Sum over `bytes`; an odd last byte counts as if a zero followed.
 pub fn sum(bytes: &[u8]) -> u16 {
+    if bytes.len() < SHORT {
+        return u16::from_be(fold(words(bytes)));
+    }
     let (blocks, tail) = bytes.as_chunks::<BLOCK>();
     let mut lanes = Lanes::default();
     for block in blocks {
         lanes.add(block);
     }
-    finish(&lanes, tail)
+    u16::from_be(fold(lanes.total() + words(tail)))
 }
 
-/// Copies `src` to `dst` and returns the sum over it: one pass over memory instead of two.
+/// Copies `src` to `dst` and returns the sum over it. The sum reads what the copy has just brought into the nearest cache, and a copy
+/// by itself moves wider words than a loop that does both: measured, two passes over a packet take two thirds of the time of one.
 ///
 /// # Panics
 /// When the lengths differ.
 pub fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> u16 {
-    assert_eq!(dst.len(), src.len(), "a copy is as long as its source");
-    let (blocks, tail) = src.as_chunks::<BLOCK>();
-    let (into, into_tail) = dst.as_chunks_mut::<BLOCK>();
-    let mut lanes = Lanes::default();
-    for (into, block) in into.iter_mut().zip(blocks) {
-        *into = *block;
-        lanes.add(block);
-    }
-    into_tail.copy_from_slice(tail);
-    finish(&lanes, tail)
+    dst.copy_from_slice(src);
+    sum(src)
 }
 
 /// Folds a sum of sums to 16 bits with end-around carries.
@@ -81,24 +79,35 @@ impl Lanes {
         }
     }
 
-    /// At most 2^33 per block, so it is exact for slices up to 2^36 bytes.
+    /// At most 2^36 per block, so it is exact for slices up to 2^34 bytes. Inlined, it would make the compiler keep the lanes in a form
+    /// that suits this function instead of the loop, at half the speed.
+    #[inline(never)]
     fn total(&self) -> u64 {
         let lanes = self.whole.iter().zip(&self.high);
         lanes.map(|(whole, high)| whole.wrapping_sub(high << 32).wrapping_add(*high)).sum()
     }
 }
 
-/// Adds the bytes behind the last block; the sum of native words is that of network words with its bytes in native order.
-fn finish(lanes: &Lanes, tail: &[u8]) -> u16 {
-    let (words, rest) = tail.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let halves = |word: &[u8; 8]| {
-        let word = u64::from_ne_bytes(*word);
-        (word >> 32) + (word & 0xffff_ffff)
-    };
-    let tail: u64 = words.iter().chain([&last]).map(halves).sum();
-    u16::from_be(fold(lanes.total() + tail))
+/// Sum over native words with carries, not quite folded. Its bytes are in native order: in memory, it is the sum in network order.
+#[inline]
+fn words(bytes: &[u8]) -> u64 {
+    let (words, mut rest) = bytes.as_chunks::<8>();
+    let (mut total, mut carries) = (0_u64, 0_u64);
+    for word in words {
+        let (next, carry) = total.overflowing_add(u64::from_ne_bytes(*word));
+        total = next;
+        carries += u64::from(carry);
+    }
+    let mut total = (total >> 32) + (total & 0xffff_ffff) + carries;
+    if let Some((word, after)) = rest.split_first_chunk() {
+        total += u64::from(u32::from_ne_bytes(*word));
+        rest = after;
+    }
+    if let Some((word, after)) = rest.split_first_chunk() {
+        total += u64::from(u16::from_ne_bytes(*word));
+        rest = after;
+    }
+    total + rest.first().map_or(0, |last| u64::from(u16::from_ne_bytes([*last, 0])))
 }
 
 #[cfg(test)]

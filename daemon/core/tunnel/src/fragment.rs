@@ -18,7 +18,7 @@ const NO_OPERATION: u8 = 1;
 /// Why a packet is not cut into fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// No IPv4 packet, or one whose header does not fit its bytes. IPv6 is fragmented by senders alone.
+    /// No IPv4 packet, or one whose header does not fit its bytes or its checksum. IPv6 is fragmented by senders alone.
     #[error("no sound IPv4 header in {0} bytes")]
     Header(usize),
     /// The sender wants to hear of it instead; see [`crate::icmp::too_big`].
@@ -51,21 +51,23 @@ pub fn fragment(packet: &[u8], mtu: u16) -> Result<Fragments<'_>, Refused> {
     if !fits && (end > 65_535 || (flags & MORE_FRAGMENTS != 0 && payload.len() % 8 != 0)) {
         return Err(Refused::Fragment);
     }
-    let later = Header::of_later(header)?;
+    let first = Header::of_first(header);
+    let later = if fits { first } else { Header::of_later(header)? };
     let room = |header: usize| usize::from(mtu).saturating_sub(header);
     if !fits && room(header.len()) < 8 {
         return Err(Refused::Mtu(mtu));
     }
     let room = (room(header.len()), room(later.length));
-    Ok(Fragments { first: Header::of_first(header), later, room, rest: payload, at: 0, fits })
+    Ok(Fragments { first, later, room, rest: payload, at: 0, fits })
 }
 
-/// Header and payload.
+/// Header and payload. A wrong header checksum must not become a right one.
 fn sound(packet: &[u8]) -> Option<(&[u8], &[u8])> {
     let header = packet.first_chunk::<V4>().filter(|header| header[0] >> 4 == 4)?;
     let size = usize::from(header[0] & 0x0f) * 4;
     let total = packet.get(..usize::from(word(header, 2)))?;
-    (size >= V4).then(|| total.split_at_checked(size))?
+    let (header, payload) = total.split_at_checked(size.max(V4))?;
+    (size >= V4 && sum(header) == 0xffff).then_some((header, payload))
 }
 
 /// A header that the fragments are numbered from.
@@ -240,6 +242,14 @@ mod tests {
         packet[0] = 0x45 + u8::try_from(options.len() / 4).unwrap();
         let total = length(packet.len());
         put(&mut packet, 2, total);
+        summed(packet)
+    }
+
+    fn summed(mut packet: Vec<u8>) -> Vec<u8> {
+        let header = packet.len().min(usize::from(packet[0] & 15) * 4);
+        put(&mut packet, 10, 0);
+        let sum = !naive_sum(&packet[..header]);
+        put(&mut packet, 10, sum);
         packet
     }
 
@@ -280,7 +290,7 @@ mod tests {
         let with = |at: usize, value: u8, mtu| {
             let mut packet = good.clone();
             packet[at] = value;
-            written(&packet, mtu).map(|fragments| fragments.len())
+            written(&summed(packet), mtu).map(|fragments| fragments.len())
         };
         assert_eq!(with(6, 0x00, 68), Ok(3));
         assert_eq!(with(6, 0x40, 68), Err(Refused::DontFragment));
@@ -289,7 +299,10 @@ mod tests {
         assert_eq!(with(6, 0x1f, 68), Ok(3));
         let mut far = packet(200, &[]);
         put(&mut far, 6, 0x1fff);
-        assert_eq!(written(&far, 68), Err(Refused::Fragment));
+        assert_eq!(written(&summed(far), 68), Err(Refused::Fragment));
+        let mut damaged = good.clone();
+        damaged[8] -= 1;
+        assert_eq!(written(&damaged, 68), Err(Refused::Header(128)));
         assert_eq!(with(0, 0x65, 68), Err(Refused::Header(128)));
         assert_eq!(with(0, 0x44, 68), Err(Refused::Header(128)));
         assert_eq!(with(3, 129, 68), Err(Refused::Header(128)));
@@ -330,6 +343,7 @@ mod tests {
             if bytes.len() > 20 {
                 bytes[0] = 0x40 | words;
                 bytes[2] = 0;
+                bytes = summed(bytes);
             }
             let _ = written(&bytes, mtu);
         }

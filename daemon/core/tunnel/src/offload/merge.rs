@@ -11,7 +11,7 @@ use candidate::{Candidate, Class, Identification};
 use super::vnet::{self, VnetHeader};
 use crate::{
     checksum::{fold, pseudo_v4, pseudo_v6, sum},
-    headers::{PSH, TCP, UDP, V6, length, put, word},
+    headers::{PSH, TCP, UDP, V6, length, put},
 };
 
 /// Most packets in a group of TCP; with the two headers their slices stay well below the 1,024 that one write gathers.
