@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod counters;
 pub mod limiter;
 pub mod packet;
+pub mod path_mtu;
 pub mod peer;
 pub mod receive;
 pub mod table;
