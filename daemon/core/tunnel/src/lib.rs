@@ -23,6 +23,7 @@ pub mod limiter;
 pub mod mss;
 pub mod offload;
 pub mod packet;
+pub mod path_mtu;
 pub mod peer;
 pub mod plaintext;
 pub mod receive;

@@ -35,12 +35,12 @@ impl<K: Key + Default> Trie<K> {
         Link::node(self.nodes.len() - 1)
     }
 
-    /// Octets that all routes have, and have in common. In this order the first and the last differ most, and a route that is the
-    /// shortest and a prefix of all others is the first.
+    /// Octets that all routes have whole, and have in common. In this order the first and the last differ most, and a route that is a
+    /// prefix of all others is the first. One that ends just here covers all ways of the node.
     fn shared_octets(&self, routes: &Range<usize>) -> u8 {
         let (first, last) = (&self.routes[routes.start], &self.routes[routes.end - 1]);
         let common = u8::try_from(first.prefix.common_bits(last.prefix) / 8).expect("at most 16 octets");
-        common.min((first.length - 1) / 8)
+        common.min(first.length / 8)
     }
 
     /// Fills the ways from the surrounding route to ever longer ones.
