@@ -16,6 +16,8 @@ use crate::process;
 const PORT: u16 = 5201;
 /// How long an end may take beyond the time that it was to send.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The default of Linux, whatever this machine prefers: figures of other machines were made with it.
+const CONGESTION_CONTROL: &str = "cubic";
 /// Octets of a small datagram.
 const SMALL: u32 = 64;
 
@@ -96,13 +98,12 @@ pub(crate) fn start(path: Between<'_>, load: Load, seconds: u32) -> Result<Runni
 
 impl Load {
     fn arguments(self) -> Vec<String> {
-        match self {
-            Self::Tcp(streams) => vec!["-P".into(), streams.to_string()],
-            Self::TcpReverse => vec!["-R".into()],
-            Self::Udp => {
-                ["-u", "-b", "0", "-l"].map(String::from).into_iter().chain([SMALL.to_string()]).collect()
-            }
-        }
+        let text = match self {
+            Self::Tcp(streams) => format!("-C {CONGESTION_CONTROL} -P {streams}"),
+            Self::TcpReverse => format!("-C {CONGESTION_CONTROL} -R"),
+            Self::Udp => format!("-u -b 0 -l {SMALL}"),
+        };
+        text.split(' ').map(str::to_owned).collect()
     }
 
     /// Whether the receiver's own report must be used: the client's copy of it may have been lost in the flood.
@@ -169,6 +170,7 @@ struct Report {
 struct Ending {
     sum_sent: Option<Sum>,
     sum_received: Option<Sum>,
+    sender_tcp_congestion: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -187,6 +189,11 @@ fn outcome(load: Load, report: &str) -> Result<Outcome> {
     }
     let received =
         report.end.sum_received.ok_or_else(|| anyhow!("iperf3's report has no end.sum_received"))?;
+    let control = report.end.sender_tcp_congestion.as_deref();
+    ensure!(
+        load == Load::Udp || control == Some(CONGESTION_CONTROL),
+        "the sender used congestion control {control:?}, not {CONGESTION_CONTROL}: modprobe tcp_{CONGESTION_CONTROL}"
+    );
     ensure!(received.seconds > 0.0, "iperf3 measured for no time");
     let datagrams = if load == Load::Udp { received.bytes / f64::from(SMALL) } else { 0.0 };
     Ok(Outcome {

@@ -19,8 +19,6 @@ pub(crate) const INNER_LENGTH: u8 = 16;
 
 const OUTER: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const NAMES: [&str; 2] = ["near", "far"];
-/// The default of Linux, whatever this machine prefers: figures of other machines were made with it.
-const CONGESTION_CONTROL: &str = "cubic";
 
 /// Two network namespaces joined by one pair of interfaces; they end with this value.
 #[derive(Debug)]
@@ -39,7 +37,6 @@ impl Rig {
         veth((near, "eth0"), (far, "eth0"))?;
         for (netns, address) in rig.ends.iter().zip(OUTER) {
             netns.add_address("eth0", IpNet::new(address.parse()?, 24)?)?;
-            netns.sysctl("net.ipv4.tcp_congestion_control", CONGESTION_CONTROL)?;
         }
         // The far end does not forward: what is sent elsewhere gets no answer at all.
         near.add_default_route(OUTER[1].parse()?)?;
