@@ -1,6 +1,6 @@
 //! The tables for people.
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{CellAlignment, LineStyle, Table, presets::NOTHING};
 
 use super::{Program, Report, Values};
 use crate::{contender::Name, figure::Figure, goal::Mark};
@@ -78,7 +78,7 @@ fn spread(figure: Figure, values: &Values) -> String {
 
 fn verdicts(report: &Report) -> Table {
     let mut table = table(0);
-    table.set_header(["goal", "measured", "at least", "aim", ""]);
+    table.set_header(["goal", "measured", "at least", "aim", "result"]);
     for verdict in &report.verdicts {
         let mark = match verdict.mark {
             Mark::Aim => "pass, aim reached",
@@ -96,7 +96,7 @@ fn verdicts(report: &Report) -> Table {
 /// A table whose columns 1 to `numbers` are of numbers.
 fn table(numbers: usize) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
     let columns = 1..=numbers;
     table.set_header(vec![""; numbers + 1]);
     for index in columns {
