@@ -102,6 +102,16 @@ impl Netns {
         })
     }
 
+    /// Sets the largest packet, in octets, that an interface takes.
+    ///
+    /// # Errors
+    /// When there is no such interface, or it refuses that size.
+    pub fn set_mtu(&self, name: &str, mtu: u32) -> Result<()> {
+        self.change(name, async |handle, index| {
+            set(&handle, LinkUnspec::new_with_index(index).mtu(mtu).build()).await
+        })
+    }
+
     /// Removes an interface; the other end of a pair goes with it.
     ///
     /// # Errors

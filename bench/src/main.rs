@@ -1,0 +1,85 @@
+//! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run.
+
+mod contender;
+mod figure;
+mod goal;
+mod iperf;
+mod key;
+mod measure;
+mod path;
+mod ping;
+mod plan;
+mod process;
+mod report;
+mod rig;
+mod tunnel;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+/// Figures of Isthmus and of its rivals, measured alternately on this machine, in network namespaces that vanish.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Throughput, latency, processor time and memory of a tunnel between two namespaces.
+    Path(plan::Options),
+    /// The part that runs inside the sandbox.
+    #[command(hide = true)]
+    Inside {
+        /// What to do, in JSON.
+        plan: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Path(options) => path::run(options),
+        Command::Inside { plan } => path::inside(&plan),
+    };
+    result.unwrap_or_else(|error| {
+        let _ = writeln!(io::stderr(), "error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused() {
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' ')).is_ok();
+        assert!(parse(
+            "isthmus-bench path --programs isthmus,gotatun --rounds 1 --seconds 1 -o json --config mtu=1400"
+        ));
+        assert!(parse("isthmus-bench path --peers 1000"));
+        for wrong in [
+            "isthmus-bench",
+            "isthmus-bench path --programs openvpn",
+            "isthmus-bench path --rounds 0",
+            "isthmus-bench path --seconds 0",
+            "isthmus-bench path --peers 0",
+            "isthmus-bench path --peers 10 --latency-under-load",
+            "isthmus-bench path --config mtu",
+        ] {
+            assert!(!parse(wrong), "{wrong}");
+        }
+    }
+}
