@@ -123,3 +123,70 @@ impl Drop for Marker<'_> {
         self.session.received.store(self.window.next(), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::noise::hash::Secret;
+
+    /// (sender, receiver)
+    fn pair(now: Instant) -> (Session, Session) {
+        let keys = |send, receive, local, remote| Keys {
+            send: Secret::new([send; 32]),
+            receive: Secret::new([receive; 32]),
+            local,
+            remote,
+        };
+        (Session::new(&keys(1, 2, 10, 20), true, now), Session::new(&keys(2, 1, 20, 10), false, now))
+    }
+
+    #[test]
+    fn what_one_seals_the_other_opens() {
+        let (a, b) = pair(Instant::now());
+        let mut slot = [7; HEADER + 5 + 16];
+        assert!(a.seal(3, &mut slot));
+        assert_eq!(slot[..HEADER], [4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        let whole = slot;
+        assert_eq!(b.open(3, &mut slot), Some(&mut [7; 5][..]));
+        assert_eq!(b.open(4, &mut whole.clone()), None);
+        for length in 0..whole.len() {
+            assert_eq!(b.open(3, &mut whole[..length].to_vec()), None);
+        }
+        assert!((0..HEADER + 16).all(|length| !a.seal(0, &mut vec![0; length])));
+    }
+
+    #[test]
+    fn counters_end_before_they_wrap() {
+        let (session, _) = pair(Instant::now());
+        assert_eq!(session.reserve(REKEY_AFTER_MESSAGES - 1), Some(0));
+        assert!(!session.is_worn());
+        assert_eq!(session.reserve(1), Some(REKEY_AFTER_MESSAGES - 1));
+        assert!(session.is_worn());
+        let left = REJECT_AFTER_MESSAGES - REKEY_AFTER_MESSAGES;
+        assert_eq!(session.reserve(left + 1), None);
+        assert_eq!(session.reserve(u64::MAX), None);
+        assert_eq!(session.reserve(left), Some(REKEY_AFTER_MESSAGES));
+        assert_eq!(session.reserve(1), None);
+        assert!(session.may_accept(REJECT_AFTER_MESSAGES - 1) && !session.may_accept(REJECT_AFTER_MESSAGES));
+    }
+
+    #[test]
+    fn the_look_without_a_lock_follows_the_window() {
+        let (session, _) = pair(Instant::now());
+        assert!(session.may_accept(0));
+        session.marker().mark(10_000);
+        assert!(!session.may_accept(1_000) && session.may_accept(2_000) && session.may_accept(10_000));
+        assert!(!session.marker().mark(10_000));
+    }
+
+    #[test]
+    fn age_is_limited_and_never_negative() {
+        let start = Instant::now() + Duration::from_secs(3600);
+        let (session, _) = pair(start);
+        assert!(!session.is_expired(start + SESSION_LIFETIME - Duration::from_nanos(1)));
+        assert!(session.is_expired(start + SESSION_LIFETIME));
+        assert!(!session.is_expired(start - SKEW), "two threads may read the clock in another order");
+        assert!(session.is_expired(start - Duration::from_secs(2)));
+        assert_eq!(session.age(start - Duration::from_secs(3600)), Duration::ZERO);
+    }
+}

@@ -140,3 +140,107 @@ fn cookie(secret: &Secret, source: SocketAddr) -> Cookie {
     address[16..].copy_from_slice(&source.port().to_be_bytes());
     mac(secret.as_slice(), &address)
 }
+
+#[cfg(test)]
+mod tests {
+    use x25519_dalek::StaticSecret;
+
+    use super::*;
+    use crate::noise::Identity;
+
+    const SOURCE: ([u8; 4], u16) = ([192, 0, 2, 1], 51_820);
+
+    struct Rig {
+        receiver: Identity,
+        baker: Baker,
+        jar: Jar,
+        start: Instant,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let start = Instant::now();
+            let receiver = Identity::new(StaticSecret::from([1; 32]));
+            Self { receiver, baker: Baker::new([2; 32], start), jar: Jar::default(), start }
+        }
+
+        fn message(&mut self, second: u64) -> [u8; 148] {
+            let mut message = [9; 148];
+            self.jar.stamp(&self.receiver.macs, &mut message, self.at(second));
+            message
+        }
+
+        fn verify(&mut self, message: &[u8], source: ([u8; 4], u16), second: u64) -> bool {
+            self.baker.verify(message, source.into(), self.at(second))
+        }
+
+        /// Lets the sender have a cookie for its next message.
+        fn give_cookie(&mut self, second: u64) {
+            let (message, now) = (self.message(second), self.at(second));
+            let reply = self.baker.reply(&self.receiver.macs, &message, SOURCE.into(), now).unwrap();
+            assert_eq!(sender(&reply), Some(u32::from_le_bytes([9; 4])));
+            assert!(self.jar.take(&self.receiver.macs, &reply, now));
+            assert!(!self.jar.take(&self.receiver.macs, &reply, now), "one answer to one message");
+        }
+
+        fn at(&self, second: u64) -> Instant {
+            self.start + Duration::from_secs(second)
+        }
+    }
+
+    #[test]
+    fn a_cookie_proves_address_and_port() {
+        let mut rig = Rig::new();
+        let message = rig.message(0);
+        assert!(verify_mac1(&rig.receiver.macs, &message));
+        assert!(!verify_mac1(&Identity::new(StaticSecret::from([7; 32])).macs, &message));
+        assert!(!rig.verify(&message, SOURCE, 0));
+        rig.give_cookie(0);
+        let message = rig.message(1);
+        assert!(rig.verify(&message, SOURCE, 1));
+        assert!(!rig.verify(&message, ([192, 0, 2, 2], 51_820), 1));
+        assert!(!rig.verify(&message, ([192, 0, 2, 1], 51_821), 1));
+        let mut altered = message;
+        altered[50] ^= 1;
+        assert!(!rig.verify(&altered, SOURCE, 1) && !verify_mac1(&rig.receiver.macs, &altered));
+    }
+
+    #[test]
+    fn cookies_and_secrets_grow_old() {
+        let mut rig = Rig::new();
+        rig.give_cookie(100);
+        let message = rig.message(219);
+        assert!(rig.verify(&message, SOURCE, 219), "the secret changed at 120, the one before still counts");
+        assert!(!rig.verify(&message, SOURCE, 219 + 121));
+        assert_eq!(rig.message(220)[132..], [0; 16], "the sender's cookie is two minutes old");
+        let mut rig = Rig::new();
+        rig.give_cookie(0);
+        let message = rig.message(1);
+        assert!(!rig.verify(&message, SOURCE, 1000), "both secrets are old");
+    }
+
+    #[test]
+    fn only_an_answer_to_our_last_message_is_taken() {
+        let mut rig = Rig::new();
+        let (old, now) = (rig.message(0), rig.start);
+        let reply = rig.baker.reply(&rig.receiver.macs, &old, SOURCE.into(), now).unwrap();
+        let mut forged = reply;
+        forged[63] ^= 1;
+        assert!(!rig.jar.take(&rig.receiver.macs, &forged, now));
+        let mut other = [8; 148];
+        rig.jar.stamp(&rig.receiver.macs, &mut other, now);
+        assert!(!rig.jar.take(&rig.receiver.macs, &reply, now));
+        assert!(!Jar::default().take(&rig.receiver.macs, &reply, now));
+    }
+
+    #[test]
+    fn short_messages_have_no_macs() {
+        let mut rig = Rig::new();
+        for length in 0..32 {
+            let mut message = vec![1; length];
+            assert!(!verify_mac1(&rig.receiver.macs, &message) && !rig.verify(&message, SOURCE, 0));
+            assert!(rig.baker.reply(&rig.receiver.macs, &message, SOURCE.into(), rig.start).is_none());
+            rig.jar.stamp(&rig.receiver.macs, &mut message, rig.start);
+        }
+    }
+}

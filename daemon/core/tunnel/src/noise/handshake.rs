@@ -204,3 +204,131 @@ impl Call {
         Some(Keys { send, receive, local, remote: remote_index })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Side {
+        identity: Identity,
+        remote: Remote,
+    }
+
+    /// (initiator, responder)
+    fn sides(preshared: [[u8; 32]; 2]) -> (Side, Side) {
+        let side = |own: u8, other: u8, preshared| {
+            let identity = Identity::new(StaticSecret::from([own; 32]));
+            let other = PublicKey::from(&StaticSecret::from([other; 32]));
+            Side { remote: Remote::new(&identity, other, Some(Secret::new(preshared))), identity }
+        };
+        (side(1, 2, preshared[0]), side(2, 1, preshared[1]))
+    }
+
+    fn initiate(side: &Side) -> (Option<Initiator>, [u8; INITIATION]) {
+        let mut message = [0; INITIATION];
+        let ephemeral = Secret::new([3; 32]);
+        let state =
+            Initiator::initiate(&side.identity, &side.remote, ephemeral, 0x0a0b_0c0d, &[5; 12], &mut message);
+        (state, message)
+    }
+
+    fn answer(side: &Side, initiation: &[u8; INITIATION]) -> Option<(Keys, [u8; RESPONSE])> {
+        let mut response = [0; RESPONSE];
+        let mut call = Call::read(&side.identity, initiation)?;
+        assert_eq!(call.caller(), &side.remote.public);
+        assert_eq!(call.authenticate(&side.remote, initiation)?, [5; 12]);
+        let keys =
+            call.respond(&side.remote, Secret::new([4; 32]), [7, sender(initiation)?], &mut response)?;
+        Some((keys, response))
+    }
+
+    #[test]
+    fn both_ends_have_the_same_keys() {
+        let (a, b) = sides([[6; 32]; 2]);
+        let (pending, initiation) = initiate(&a);
+        let (theirs, response) = answer(&b, &initiation).unwrap();
+        let ours = pending.unwrap().finish(&a.identity, &a.remote, &response).unwrap();
+        assert!(ours.send == theirs.receive && ours.receive == theirs.send && ours.send != ours.receive);
+        assert_eq!((ours.local, ours.remote), (0x0a0b_0c0d, 7));
+        assert_eq!((theirs.local, theirs.remote), (7, 0x0a0b_0c0d));
+    }
+
+    #[test]
+    fn another_preshared_key_fails_and_leaves_the_initiation_waiting() {
+        let (a, b) = sides([[6; 32], [7; 32]]);
+        let (pending, initiation) = initiate(&a);
+        let (_, response) = answer(&b, &initiation).unwrap();
+        let pending = pending.unwrap();
+        assert!(pending.finish(&a.identity, &a.remote, &response).is_none());
+        let (_, b) = sides([[6; 32]; 2]);
+        let (_, response) = answer(&b, &initiation).unwrap();
+        assert!(pending.finish(&a.identity, &a.remote, &response).is_some());
+    }
+
+    /// Points whose product with anything is zero (RFC 7748, section 6.1).
+    const SMALL_ORDER: [[u8; 32]; 2] = [[0; 32], {
+        let mut one = [0; 32];
+        one[0] = 1;
+        one
+    }];
+
+    #[test]
+    fn points_of_small_order_are_refused() {
+        let (a, b) = sides([[0; 32]; 2]);
+        for point in SMALL_ORDER {
+            let (pending, mut initiation) = initiate(&a);
+            let (_, mut response) = answer(&b, &initiation).unwrap();
+            response[12..44].copy_from_slice(&point);
+            assert!(pending.unwrap().finish(&a.identity, &a.remote, &response).is_none());
+            initiation[8..40].copy_from_slice(&point);
+            assert!(Call::read(&b.identity, &initiation).is_none());
+            let nobody = Remote::new(&a.identity, PublicKey::from(point), None);
+            assert!(
+                initiate(&Side { identity: Identity::new(StaticSecret::from([1; 32])), remote: nobody })
+                    .0
+                    .is_none()
+            );
+        }
+    }
+
+    /// The caller's static key is its own word until the timestamp proves it.
+    #[test]
+    fn a_stranger_with_the_key_of_another_is_not_authentic() {
+        let (_, b) = sides([[0; 32]; 2]);
+        let stranger = Identity::new(StaticSecret::from([9; 32]));
+        let remote = Remote::new(&stranger, PublicKey::from(&StaticSecret::from([2; 32])), None);
+        let (_, initiation) = initiate(&Side { identity: stranger, remote });
+        let mut call = Call::read(&b.identity, &initiation).unwrap();
+        assert!(call.authenticate(&b.remote, &initiation).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn altered_messages_are_refused(position in 0..INITIATION - 32, bit in 0..8_u8) {
+            let (a, b) = sides([[6; 32]; 2]);
+            let (pending, good) = initiate(&a);
+            let mut initiation = good;
+            initiation[position] ^= 1 << bit;
+            // The type is checked before; the index is covered by the MACs only.
+            if position >= 8 {
+                prop_assert!(answer(&b, &initiation).is_none());
+            }
+            let (_, mut response) = answer(&b, &good).unwrap();
+            let position = position % (RESPONSE - 32);
+            response[position] ^= 1 << bit;
+            if position >= 8 {
+                prop_assert!(pending.unwrap().finish(&a.identity, &a.remote, &response).is_none());
+            }
+        }
+
+        #[test]
+        fn random_messages_are_refused(bytes in proptest::collection::vec(any::<u8>(), INITIATION)) {
+            let (a, b) = sides([[6; 32]; 2]);
+            prop_assert!(Call::read(&b.identity, bytes.as_slice().try_into().unwrap()).is_none());
+            let response = bytes[..RESPONSE].try_into().unwrap();
+            prop_assert!(initiate(&a).0.unwrap().finish(&a.identity, &a.remote, response).is_none());
+        }
+    }
+}

@@ -151,6 +151,9 @@ impl Peer {
         now: Now,
         out: &mut Outbox,
     ) -> bool {
+        if batch.len() == 0 {
+            return false;
+        }
         let mut state = self.lock(now);
         if state.path.is_none() {
             self.counters.drops.add(Dropped::NoEndpoint, count(batch.len()));

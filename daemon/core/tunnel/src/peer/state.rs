@@ -222,9 +222,8 @@ impl State {
             self.initiate(now, out);
         }
         // Each of the two puts off the other.
-        if self.timers.owes_keepalive(now.instant)
-            || (self.path.is_some() && self.timers.take_silence(now.instant))
-        {
+        let owed = self.timers.take_owed(now.instant);
+        if owed || (self.path.is_some() && self.timers.take_silence(now.instant)) {
             self.keep_alive(mtu, now, out);
         }
         let has_session = self.keyring.sending(now.instant).is_some();

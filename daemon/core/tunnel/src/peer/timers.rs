@@ -116,9 +116,13 @@ impl Timers {
         due
     }
 
-    /// True if the peer waits for a sign that its data arrived.
-    pub(super) fn owes_keepalive(&self, now: Instant) -> bool {
-        is_due(after(self.owed, KEEPALIVE_TIMEOUT), now)
+    /// True, once, if the peer waits for a sign that its data arrived.
+    pub(super) fn take_owed(&mut self, now: Instant) -> bool {
+        let due = is_due(after(self.owed, KEEPALIVE_TIMEOUT), now);
+        if due {
+            self.owed = None;
+        }
+        due
     }
 
     /// True, once, if it was silent for the persistent interval, or always.
@@ -197,8 +201,10 @@ mod tests {
         let (mut timers, start) = (Timers::default(), Instant::now());
         timers.data_received(start);
         timers.data_received(start + seconds(9));
-        assert!(!timers.owes_keepalive(start + seconds(9)) && timers.owes_keepalive(start + seconds(10)));
-        timers.sent(start + seconds(10));
+        assert!(!timers.take_owed(start + seconds(9)) && timers.take_owed(start + seconds(10)));
+        assert_eq!(timers.deadline(start), None);
+        timers.data_received(start + seconds(10));
+        timers.sent(start + seconds(11));
         assert_eq!(timers.deadline(start), None);
         timers.data_sent(start + seconds(20));
         timers.data_sent(start + seconds(30));

@@ -75,3 +75,76 @@ fn inner_lengths_are_checked_after_decryption() {
     let sound: Vec<_> = packets.iter().filter(|packet| packet::parse(packet).is_ok()).collect();
     assert!(sound.is_empty());
 }
+
+/// A packet with an ECN field.
+struct Marked(Vec<u8>, Ecn);
+
+impl Plaintext for Marked {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&self, into: &mut [u8]) {
+        into.copy_from_slice(&self.0);
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.1
+    }
+}
+
+#[test]
+fn neighbours_of_one_length_leave_as_one_piece_with_their_own_ecn() {
+    let (a, _) = connected();
+    a.peer.set_mtu(1400);
+    let batch = [Ecn::Ect0, Ecn::Ce, Ecn::NotEct].map(|ecn| Marked(inner(1, 1375), ecn));
+    let mut out = Outbox::new();
+    a.peer.seal(batch.into_iter(), a.now, &mut out);
+    let stride = 1400 + OVERHEAD;
+    let ranges: Vec<_> = out.entries().iter().map(|entry| (entry.range.clone(), entry.ecn)).collect();
+    assert_eq!(
+        ranges,
+        [(0..stride, Ecn::Ect0), (stride..2 * stride, Ecn::Ce), (2 * stride..3 * stride, Ecn::NotEct)]
+    );
+    assert_eq!(out.bytes().len(), 3 * stride);
+}
+
+#[test]
+fn packets_keep_their_ecn_while_they_wait() {
+    let (a, mut b) = pair(None);
+    let mut out = Outbox::new();
+    a.peer.seal([Marked(inner(1, 0), Ecn::Ect1)].into_iter(), a.now, &mut out);
+    assert!(!a.peer.seal(std::iter::empty::<Marked>(), a.now, &mut out), "nothing is nothing");
+    let (response, _) = b.open(A, &datagrams(&out));
+    let mut a = a;
+    let (data, _) = a.open_where(B, &response, |_| false);
+    assert_eq!(data.entries()[0].ecn, Ecn::Ect1);
+}
+
+/// What an iterator says of its length is believed only as far as counters go.
+struct Liar(std::vec::IntoIter<Marked>);
+
+impl Iterator for Liar {
+    type Item = Marked;
+
+    fn next(&mut self) -> Option<Marked> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (1, Some(1))
+    }
+}
+
+impl ExactSizeIterator for Liar {}
+
+#[test]
+fn a_batch_longer_than_it_says_reuses_no_counter() {
+    let (a, mut b) = connected();
+    let packets: Vec<Marked> = (0..3).map(|n| Marked(inner(n, 0), Ecn::NotEct)).collect();
+    let mut out = Outbox::new();
+    a.peer.seal(Liar(packets.into_iter()), a.now, &mut out);
+    a.peer.seal([Marked(inner(9, 0), Ecn::NotEct)].into_iter(), a.now, &mut out);
+    assert_eq!(b.open(A, &datagrams(&out)).1, [inner(0, 0), inner(9, 0)]);
+    assert_eq!(a.drops(Dropped::NoSession), 2);
+}

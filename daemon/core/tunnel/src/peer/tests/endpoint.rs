@@ -98,3 +98,23 @@ fn cookie_reply_moves_no_endpoint_and_is_no_sign_of_life() {
     assert_eq!(a.peer.status(a.now.instant).endpoint, Some(address(B)));
     assert!(!a.live.load(Ordering::Relaxed));
 }
+
+#[test]
+fn our_own_address_is_that_which_the_peer_calls_until_nothing_comes_back() {
+    let (mut a, mut b) = connected();
+    let path = OuterPath { remote: address(A), local: Some([198, 51, 100, 9].into()) };
+    let mut sealed = a.seal(&[inner(1, 0)]);
+    let batch = sealed.iter_mut().map(|bytes| Datagram { bytes, path, ecn: Ecn::Ce });
+    let (mut out, mut inbox) = (Outbox::new(), Vec::new());
+    b.peer.open(batch, |_| panic!("asked about the endpoint"), b.now, &mut out, &mut inbox);
+    assert_eq!(inbox[0].ecn, Ecn::Ce);
+    assert_eq!(b.peer.path(), Some(path));
+    b.peer.seal([Plain(&inner(2, 0))].into_iter(), b.now, &mut out);
+    assert_eq!(out.entries()[0].path, path);
+    out.clear();
+    b.now.instant += seconds(16);
+    b.peer.tick(b.now, &mut out);
+    assert_eq!(out.entries()[0].path, OuterPath::from(address(A)), "the kernel chooses anew");
+    b.peer.set_endpoint(address(B));
+    assert_eq!(b.peer.path(), Some(OuterPath::from(address(B))));
+}
