@@ -1,6 +1,6 @@
 //! The gate before the expensive part of a handshake.
 //!
-//! A handshake message costs us four scalar multiplications; forging one costs the sender a hash. So, in order:
+//! A handshake message costs us five scalar multiplications; forging one costs the sender a hash. So, in order:
 //! 1. MAC1 must be right: the sender knows our public key.
 //! 2. While the source address is within its budget, and all unproven handshakes together are within theirs, the message passes.
 //! 3. Otherwise MAC2 must prove that the sender receives at that address; if it does not, we answer with a cookie (WireGuard paper,
@@ -9,29 +9,28 @@
 
 use std::{
     hash::RandomState,
-    net::IpAddr,
+    net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use boringtun::{
-    noise::{TunnResult, errors::WireGuardError, rate_limiter::RateLimiter},
-    x25519::PublicKey,
+use crate::{
+    counters::Drop,
+    limiter::Limiter,
+    noise::{
+        Identity,
+        cookie::{Baker, verify_mac1},
+        message::COOKIE_REPLY,
+    },
 };
-
-use crate::{counters::Drop, limiter::Limiter};
 
 /// Handshakes a second from unproven addresses, over all of them; a few percent of one core.
 pub const UNPROVEN_PER_SECOND: u32 = 200;
 
-/// Length of a cookie reply in bytes.
-pub(crate) const COOKIE_REPLY: usize = 64;
-
 /// Decides over handshake messages before anything else looks at them.
-pub struct Gate {
-    /// Checks MAC1 and never asks for more.
-    mac1: RateLimiter,
-    /// Checks MAC1 and MAC2, and answers with a cookie.
-    mac2: RateLimiter,
+pub(crate) struct Gate {
+    identity: Arc<Identity>,
+    baker: Baker,
     unproven: Limiter,
     proven: Limiter,
     window: Instant,
@@ -40,22 +39,27 @@ pub struct Gate {
 
 /// What to do with a handshake message.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Process it.
     Pass,
-    /// Send the cookie reply that was written.
-    Challenge,
+    /// Send this cookie reply.
+    Challenge([u8; COOKIE_REPLY]),
     /// Drop it.
     Refuse(Drop),
 }
 
 impl Gate {
-    /// A gate for the owner of `public_key`.
-    pub fn new(public_key: &PublicKey, hashers: [RandomState; 2], now: Instant) -> Self {
+    /// A gate for the owner of an identity; cookies come from the seed.
+    pub(crate) fn new(
+        identity: Arc<Identity>,
+        seed: [u8; 32],
+        hashers: [RandomState; 2],
+        now: Instant,
+    ) -> Self {
         let [unproven, proven] = hashers;
         Self {
-            mac1: RateLimiter::new(public_key, u64::MAX),
-            mac2: RateLimiter::new(public_key, 0),
+            identity,
+            baker: Baker::new(seed, now),
             unproven: Limiter::new(unproven),
             proven: Limiter::new(proven),
             window: now,
@@ -63,27 +67,19 @@ impl Gate {
         }
     }
 
-    /// Judges a handshake initiation or response; a cookie reply, if one is due, is written to `reply`.
-    pub fn judge(
-        &mut self,
-        message: &[u8],
-        source: IpAddr,
-        now: Instant,
-        reply: &mut [u8; COOKIE_REPLY],
-    ) -> Verdict {
-        if self.mac1.verify_packet(Some(source), message, reply).is_err() {
+    /// Judges a handshake initiation or response.
+    pub(crate) fn judge(&mut self, message: &[u8], source: SocketAddr, now: Instant) -> Verdict {
+        if !verify_mac1(&self.identity.macs, message) {
             return Verdict::Refuse(Drop::Malformed);
         }
-        if self.unproven.allow(source, now) && self.window_allows(now) {
+        if self.unproven.allow(source.ip(), now) && self.window_allows(now) {
             return Verdict::Pass;
         }
-        match self.mac2.verify_packet(Some(source), message, reply) {
-            Ok(_) if self.proven.allow(source, now) => Verdict::Pass,
-            Ok(_) => Verdict::Refuse(Drop::RateLimited),
-            Err(TunnResult::WriteToNetwork(_)) => Verdict::Challenge,
-            Err(TunnResult::Err(WireGuardError::UnderLoad)) => Verdict::Refuse(Drop::RateLimited),
-            Err(_) => Verdict::Refuse(Drop::Malformed),
+        if !self.baker.verify(message, source, now) {
+            let reply = self.baker.reply(&self.identity.macs, message, source, now);
+            return reply.map_or(Verdict::Refuse(Drop::Malformed), Verdict::Challenge);
         }
+        if self.proven.allow(source.ip(), now) { Verdict::Pass } else { Verdict::Refuse(Drop::RateLimited) }
     }
 
     fn window_allows(&mut self, now: Instant) -> bool {
@@ -98,7 +94,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use boringtun::{
-        noise::Tunn,
+        noise::{Tunn, TunnResult},
         x25519::{PublicKey, StaticSecret},
     };
 
@@ -115,7 +111,9 @@ mod tests {
             let us = PublicKey::from(&StaticSecret::from([1; 32]));
             let good = Tunn::new(StaticSecret::from([2; 32]), us, None, None, 7, None);
             let now = Instant::now();
-            Self { gate: Gate::new(&us, [RandomState::new(), RandomState::new()], now), good, now }
+            let identity = Arc::new(Identity::new(StaticSecret::from([1; 32])));
+            let hashers = [RandomState::new(), RandomState::new()];
+            Self { gate: Gate::new(identity, [3; 32], hashers, now), good, now }
         }
 
         fn initiation(&mut self) -> Vec<u8> {
@@ -126,8 +124,14 @@ mod tests {
             }
         }
 
-        fn judge(&mut self, message: &[u8], source: [u8; 4], reply: &mut [u8; COOKIE_REPLY]) -> Verdict {
-            self.gate.judge(message, source.into(), self.now, reply)
+        fn judge(&mut self, message: &[u8], source: [u8; 4]) -> Verdict {
+            self.gate.judge(message, (source, 51_820).into(), self.now)
+        }
+
+        /// The cookie reply that a message is answered with, taken by its sender.
+        fn challenge(&mut self, message: &[u8], source: [u8; 4]) {
+            let Verdict::Challenge(reply) = self.judge(message, source) else { panic!("no challenge") };
+            assert!(matches!(self.good.decapsulate(None, &reply, &mut [0; 148]), TunnResult::Done));
         }
     }
 
@@ -138,19 +142,18 @@ mod tests {
         let mut bad = good.clone();
         bad[120] ^= 1;
         for _ in 0..1000 {
-            assert_eq!(rig.judge(&bad, [192, 0, 2, 1], &mut [0; 64]), Verdict::Refuse(Drop::Malformed));
+            assert_eq!(rig.judge(&bad, [192, 0, 2, 1]), Verdict::Refuse(Drop::Malformed));
         }
-        assert_eq!(rig.judge(&good, [192, 0, 2, 1], &mut [0; 64]), Verdict::Pass);
+        assert_eq!(rig.judge(&good, [192, 0, 2, 1]), Verdict::Pass);
     }
 
     #[test]
     fn flood_from_one_address_leaves_the_others_alone() {
         let mut rig = Rig::new();
         let message = rig.initiation();
-        let passed =
-            (0..5000).filter(|_| rig.judge(&message, [192, 0, 2, 1], &mut [0; 64]) == Verdict::Pass).count();
+        let passed = (0..5000).filter(|_| rig.judge(&message, [192, 0, 2, 1]) == Verdict::Pass).count();
         assert_eq!(passed, 5);
-        assert_eq!(rig.judge(&message, [192, 0, 2, 2], &mut [0; 64]), Verdict::Pass);
+        assert_eq!(rig.judge(&message, [192, 0, 2, 2]), Verdict::Pass);
     }
 
     #[test]
@@ -159,31 +162,29 @@ mod tests {
         let flood = rig.initiation();
         for n in 0..5000_u16 {
             let [a, b] = n.to_be_bytes();
-            rig.judge(&flood, [10, 1, a, b], &mut [0; 64]);
+            rig.judge(&flood, [10, 1, a, b]);
         }
         let home = [192, 0, 2, 9];
-        let mut reply = [0; 64];
         let message = rig.initiation();
-        assert_eq!(rig.judge(&message, home, &mut reply), Verdict::Challenge);
-        assert!(matches!(rig.good.decapsulate(None, &reply, &mut [0; 148]), TunnResult::Done));
+        rig.challenge(&message, home);
         let proven = rig.initiation();
-        assert_eq!(rig.judge(&proven, home, &mut [0; 64]), Verdict::Pass);
+        assert_eq!(rig.judge(&proven, home), Verdict::Pass);
         // The cookie is worth nothing elsewhere, and everybody is welcome again a second later.
-        assert_eq!(rig.judge(&proven, [192, 0, 2, 10], &mut [0; 64]), Verdict::Challenge);
+        assert!(matches!(rig.judge(&proven, [192, 0, 2, 10]), Verdict::Challenge(_)));
+        assert!(matches!(rig.gate.judge(&proven, (home, 51_821).into(), rig.now), Verdict::Challenge(_)));
         rig.now += Duration::from_secs(1);
-        assert_eq!(rig.judge(&message, [192, 0, 2, 11], &mut [0; 64]), Verdict::Pass);
+        assert_eq!(rig.judge(&message, [192, 0, 2, 11]), Verdict::Pass);
     }
 
     #[test]
     fn a_proven_address_has_a_budget_too() {
         let mut rig = Rig::new();
         let home = [192, 0, 2, 9];
-        let mut reply = [0; 64];
         let message = rig.initiation();
-        while rig.judge(&message, home, &mut reply) == Verdict::Pass {}
-        rig.good.decapsulate(None, &reply, &mut [0; 148]);
+        while rig.judge(&message, home) == Verdict::Pass {}
+        rig.challenge(&message, home);
         let proven = rig.initiation();
-        let verdicts: Vec<Verdict> = (0..6).map(|_| rig.judge(&proven, home, &mut [0; 64])).collect();
+        let verdicts: Vec<Verdict> = (0..6).map(|_| rig.judge(&proven, home)).collect();
         assert_eq!(verdicts.iter().filter(|v| **v == Verdict::Pass).count(), 5);
         assert_eq!(verdicts.last(), Some(&Verdict::Refuse(Drop::RateLimited)));
     }

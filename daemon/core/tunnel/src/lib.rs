@@ -5,8 +5,8 @@
 //! - in: [`receive::Receiver::classify`] a datagram to a peer, [`peer::Peer::open`] a run of them, [`packet::parse`] what came out and
 //!   ask [`table::Table::is_feasible`] whether that peer may speak for that source.
 //!
-//! Only [`peer`], [`receive`] and [`admission`] know the wire format (WireGuard). Time and randomness are arguments; the one clock
-//! that is not is inside `boringtun`, which paces its own retransmissions.
+//! Only [`peer`], [`receive`] and [`admission`] know the wire format, WireGuard's; the cryptography under it is in `noise` and `session`.
+//! Time and randomness are arguments.
 
 #![forbid(unsafe_code)]
 
@@ -21,19 +21,24 @@ mod headers;
 pub mod icmp;
 pub mod limiter;
 pub mod mss;
+mod noise;
 pub mod offload;
 pub mod packet;
 pub mod path_mtu;
 pub mod peer;
 pub mod plaintext;
 pub mod receive;
+pub mod replay;
+mod session;
 pub mod table;
 #[cfg(test)]
 mod testing;
 
-pub use boringtun::x25519;
 pub use clock::Now;
-pub use receive::Identity;
+pub use noise::Identity;
+
+/// The key types of Curve25519.
+pub use x25519_dalek as x25519;
 
 /// Bytes that the tunnel adds to an inner packet: 16 of header, 16 of authentication tag.
 pub const OVERHEAD: usize = 32;

@@ -2,17 +2,17 @@
 
 use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
-use boringtun::{
-    noise::{HandshakeInit, Packet, Tunn, handshake::parse_handshake_anon},
-    x25519::{PublicKey, StaticSecret},
-};
-
 use crate::{
-    admission::{COOKIE_REPLY, Gate, Verdict},
+    admission::{Gate, Verdict},
     buffer::{Outbox, OuterPath},
     clock::Now,
     counters::Drop,
     ecn::Ecn,
+    noise::{
+        Identity,
+        handshake::Call,
+        message::{INITIATION, Message},
+    },
     table::Slot,
 };
 
@@ -34,27 +34,9 @@ impl Demux {
         demux
     }
 
-    /// The low eight bits of a receiver index count the peer's handshakes.
+    /// The low eight bits of a receiver index tell the peer's sessions apart.
     fn by_index(&self, receiver: u32) -> Result<Slot, Drop> {
         self.by_index.get(&(receiver >> 8)).copied().ok_or(Drop::UnknownIndex)
-    }
-}
-
-/// This node's static key pair, with what follows from it.
-pub struct Identity {
-    pub(crate) private: StaticSecret,
-    pub(crate) public: PublicKey,
-}
-
-impl Identity {
-    /// For the owner of this private key.
-    pub fn new(private: StaticSecret) -> Self {
-        Self { public: PublicKey::from(&private), private }
-    }
-
-    /// The public key.
-    pub fn public(&self) -> &PublicKey {
-        &self.public
     }
 }
 
@@ -68,8 +50,7 @@ impl Receiver {
     /// For this identity. `seed` is secret and random, never used twice: cookies come from it. The hashers keep the budgets of source
     /// addresses apart: take random ones.
     pub fn new(identity: Arc<Identity>, seed: [u8; 32], hashers: [RandomState; 2], now: Now) -> Self {
-        let _ = seed;
-        Self { gate: Gate::new(&identity.public, hashers, now.instant), identity }
+        Self { gate: Gate::new(Arc::clone(&identity), seed, hashers, now.instant), identity }
     }
 
     /// Finds the peer for a datagram. Data costs one look-up. Handshakes pass the gate first; if it asks for a proof of the source
@@ -85,26 +66,26 @@ impl Receiver {
         now: Now,
         out: &mut Outbox,
     ) -> Result<Slot, Drop> {
-        match Tunn::parse_incoming_packet(datagram).map_err(|_| Drop::Malformed)? {
-            Packet::PacketData(data) => demux.by_index(data.receiver_idx),
-            Packet::PacketCookieReply(reply) => demux.by_index(reply.receiver_idx),
-            Packet::HandshakeResponse(response) => {
-                let slot = demux.by_index(response.receiver_idx)?;
+        let message = Message::parse(datagram).ok_or(Drop::Malformed)?;
+        match (message, message.receiver()) {
+            (Message::Initiation(initiation), _) => {
+                self.admit(datagram, path, now, out)?;
+                self.initiator(demux, initiation)
+            }
+            (Message::Response(_), Some(receiver)) => {
+                let slot = demux.by_index(receiver)?;
                 self.admit(datagram, path, now, out).map(|()| slot)
             }
-            Packet::HandshakeInit(initiation) => {
-                self.admit(datagram, path, now, out)?;
-                self.initiator(demux, &initiation)
-            }
+            (_, Some(receiver)) => demux.by_index(receiver),
+            (_, None) => Err(Drop::Malformed),
         }
     }
 
     fn admit(&mut self, message: &[u8], path: OuterPath, now: Now, out: &mut Outbox) -> Result<(), Drop> {
-        let mut reply = [0; COOKIE_REPLY];
-        match self.gate.judge(message, path.remote.ip(), now.instant, &mut reply) {
+        match self.gate.judge(message, path.remote, now.instant) {
             Verdict::Pass => Ok(()),
             Verdict::Refuse(reason) => Err(reason),
-            Verdict::Challenge => {
+            Verdict::Challenge(reply) => {
                 out.push(&reply, path, Ecn::NotEct);
                 Err(Drop::CookieRequired)
             }
@@ -112,10 +93,9 @@ impl Receiver {
     }
 
     /// An initiation names its sender, but only to the owner of the private key.
-    fn initiator(&self, demux: &Demux, initiation: &HandshakeInit<'_>) -> Result<Slot, Drop> {
-        let half = parse_handshake_anon(&self.identity.private, &self.identity.public, initiation)
-            .map_err(|_| Drop::HandshakeFailed)?;
-        demux.by_key.get(&half.peer_static_public).copied().ok_or(Drop::UnknownPeer)
+    fn initiator(&self, demux: &Demux, initiation: &[u8; INITIATION]) -> Result<Slot, Drop> {
+        let call = Call::read(&self.identity, initiation).ok_or(Drop::HandshakeFailed)?;
+        demux.by_key.get(call.caller().as_bytes()).copied().ok_or(Drop::UnknownPeer)
     }
 }
 

@@ -11,8 +11,7 @@ use std::{
 
 /// Handshakes unanswered for this long: the peer is down.
 pub const UNANSWERED: Duration = Duration::from_secs(15);
-/// REJECT_AFTER_TIME of the WireGuard paper, section 6.1: no session outlives it.
-pub const SESSION_LIFETIME: Duration = Duration::from_secs(180);
+pub use crate::session::SESSION_LIFETIME;
 
 /// How a peer is, for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +75,21 @@ impl Liveness {
         if unanswered || expired {
             self.live.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// When [`Liveness::tick`] may have something to say, if nothing happens before.
+    pub(super) fn deadline(&self, has_session: bool) -> Option<Instant> {
+        if !self.is_up() {
+            return None;
+        }
+        let unanswered = self.attempted.and_then(|at| at.checked_add(UNANSWERED));
+        let expired = self.heard.filter(|_| !has_session).and_then(|at| at.checked_add(SESSION_LIFETIME));
+        [unanswered, expired].into_iter().flatten().min()
+    }
+
+    /// No stamp may be in the future, which happens when the clock goes back.
+    pub(super) fn rebase(&mut self, now: Instant) {
+        [&mut self.heard, &mut self.attempted].into_iter().flatten().for_each(|at| *at = now.min(*at));
     }
 
     /// One clause for a person: "no handshake reply for 12 s from 192.0.2.2:51820".

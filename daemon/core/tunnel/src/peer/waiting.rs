@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::ecn::Ecn;
+
 /// As many as the kernel's implementation stages.
 const PACKETS: usize = 128;
 /// A thousand peers that do not answer must not cost more than this each.
@@ -10,35 +12,38 @@ const BYTES: usize = 256 * 1024;
 /// First in, first out; the oldest is given up for the newest.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Padded packets with their length before padding.
-    queue: VecDeque<(Vec<u8>, usize)>,
+    queue: VecDeque<Staged>,
     bytes: usize,
+}
+
+/// A packet that waits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Staged {
+    pub(super) bytes: Vec<u8>,
+    pub(super) ecn: Ecn,
 }
 
 impl Waiting {
     /// Adds a packet; returns how many had to go for it.
-    pub(super) fn push(&mut self, padded: &[u8], length: usize) -> u64 {
-        self.bytes += padded.len();
-        self.queue.push_back((padded.to_vec(), length));
+    pub(super) fn push(&mut self, packet: Staged) -> u64 {
+        self.bytes += packet.bytes.len();
+        self.queue.push_back(packet);
         let mut dropped = 0;
         while self.queue.len() > PACKETS || self.bytes > BYTES {
-            self.pop();
+            self.bytes -= self.queue.pop_front().map_or(0, |oldest| oldest.bytes.len());
             dropped += 1;
         }
         dropped
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Vec<u8>, usize)> {
-        let next = self.queue.pop_front()?;
-        self.bytes -= next.0.len();
-        Some(next)
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
     }
 
-    /// Gives up all packets; returns how many.
-    pub(super) fn clear(&mut self) -> u64 {
-        let count = self.queue.len();
-        (self.queue, self.bytes) = (VecDeque::new(), 0);
-        u64::try_from(count).unwrap_or(u64::MAX)
+    /// Takes all packets out, the oldest first, and frees the memory.
+    pub(super) fn take(&mut self) -> VecDeque<Staged> {
+        self.bytes = 0;
+        std::mem::take(&mut self.queue)
     }
 }
 
@@ -49,11 +54,13 @@ mod tests {
     #[test]
     fn oldest_go_first_and_memory_is_bounded() {
         let mut waiting = Waiting::default();
-        let dropped: u64 = (0..200_u8).map(|n| waiting.push(&[n; 16], 10)).sum();
+        let packet = |bytes| Staged { bytes, ecn: Ecn::NotEct };
+        let dropped: u64 = (0..200_u8).map(|n| waiting.push(packet(vec![n; 16]))).sum();
         assert_eq!(dropped, 72);
-        assert_eq!(waiting.pop(), Some((vec![72; 16], 10)));
-        assert_eq!(waiting.clear(), 127);
-        let dropped: u64 = (0..10).map(|_| waiting.push(&[0; 65_000], 65_000)).sum();
+        let taken = waiting.take();
+        assert_eq!((taken.len(), taken.front()), (128, Some(&packet(vec![72; 16]))));
+        assert_eq!(waiting.len(), 0);
+        let dropped: u64 = (0..10).map(|_| waiting.push(packet(vec![0; 65_000]))).sum();
         assert_eq!(dropped, 6);
         assert!(waiting.bytes <= BYTES);
     }
