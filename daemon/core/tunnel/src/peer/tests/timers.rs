@@ -233,3 +233,29 @@ fn a_peer_without_an_endpoint_has_no_timers() {
     assert!(b.tick().is_empty());
     assert_eq!(b.wait(), None);
 }
+
+#[test]
+fn a_call_is_asked_for_once_and_only_if_it_is_earlier() {
+    let (a, _) = pair(None);
+    let (packet, mut out) = (inner(1, 0), Outbox::new());
+    let seal = |at: Now, out: &mut Outbox| a.peer.seal([Plain(&packet)].into_iter(), at, out);
+    assert!(seal(a.now, &mut out), "the initiation must be repeated");
+    assert!(!seal(a.now, &mut out));
+    let next = a.peer.tick(a.now, &mut out).unwrap();
+    let later = Now { instant: a.now.instant + seconds(1), ..a.now };
+    assert!(!seal(later, &mut out));
+    assert_eq!(a.peer.tick(later, &mut out), Some(next), "called too early, it changes nothing");
+}
+
+#[test]
+fn a_late_packet_of_the_session_before_renews_nothing() {
+    let (mut a, mut b) = connected();
+    let late = b.seal(&[inner(1, 0)]);
+    for end in [&mut a, &mut b] {
+        end.now.instant += seconds(166);
+    }
+    let (response, _) = b.open(A, &[a.force_initiation()]);
+    a.open(B, &response);
+    a.now.instant += seconds(6);
+    assert_eq!(a.open(B, &late), (vec![], vec![inner(1, 0)]));
+}
