@@ -200,10 +200,10 @@ fn a_worn_session_is_renewed_and_a_used_up_one_not_used() {
 fn initiations_are_accepted_once_in_order_and_fifty_a_second() {
     let (mut a, mut b) = pair(None);
     let (first, second) = (a.force_initiation(), a.force_initiation());
-    assert_eq!(lengths(&b.open(A, &[second]).0), [RESPONSE]);
+    assert_eq!(lengths(&b.open(A, std::slice::from_ref(&second)).0), [RESPONSE]);
     b.now.instant += seconds(1);
-    assert_eq!(b.open(A, &[first]).0, Vec::<Vec<u8>>::new());
-    assert_eq!(b.drops(Dropped::HandshakeFailed), 1);
+    assert_eq!(b.open(A, &[first, second]).0, Vec::<Vec<u8>>::new());
+    assert_eq!(b.drops(Dropped::HandshakeFailed), 2);
     let [third, fourth, fifth] = std::array::from_fn(|_| a.force_initiation());
     assert_eq!(lengths(&b.open(A, &[third]).0), [RESPONSE]);
     b.now.instant += Duration::from_millis(19);
@@ -224,6 +224,9 @@ fn indices_are_random_and_differ() {
     }
     assert!(low.len() > 20, "{low:?}");
     assert!(!(0..40).all(|n| low.contains(&n)), "sequential");
+    let mut state = a.peer.state();
+    let waiting = state.pending.as_ref().map(|pending| pending.index());
+    assert!((0..3000).all(|_| Some(state.fresh_index()) != waiting), "an index that is in use");
 }
 
 #[test]
@@ -258,4 +261,14 @@ fn a_late_packet_of_the_session_before_renews_nothing() {
     a.open(B, &response);
     a.now.instant += seconds(6);
     assert_eq!(a.open(B, &late), (vec![], vec![inner(1, 0)]));
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_put_off_the_next_attempt() {
+    let (mut a, _) = pair(None);
+    a.now.instant += seconds(3600);
+    a.seal(&[inner(1, 0)]);
+    a.now.instant -= seconds(3600);
+    let next = a.wait().unwrap();
+    assert!(next <= a.now.instant + seconds(6));
 }
