@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use isthmus_tunnel::buffer::{Inbox, Outbox};
+use isthmus_tunnel::buffer::{Datagram, Opened, Outbox, OuterPath, Plaintext};
+use isthmus_tunnel::ecn::Ecn;
 use isthmus_tunnel::packet;
-use isthmus_tunnel::peer::{Peer, Plain, Settings};
+use isthmus_tunnel::peer::{Peer, Settings};
 use isthmus_tunnel::receive::{Demux, Receiver};
 use isthmus_tunnel::x25519::{PublicKey, StaticSecret};
+use isthmus_tunnel::{Identity, Now};
 use libfuzzer_sys::fuzz_target;
 
 const MTU: u16 = 1420;
-/// Sessions end after three minutes; a pair is replaced well before.
-const PAIR_LIFETIME: Duration = Duration::from_secs(60);
 
 /// An IPv4 header without content.
 const IP_PACKET: [u8; 20] = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 1, 0, 0, 10, 20, 0, 1, 10, 10, 0, 2];
@@ -29,21 +29,20 @@ thread_local! {
 fuzz_target!(|data: &[u8]| {
     let Some((choice, data)) = data.split_first() else { return };
     PAIR.with_borrow_mut(|slot| {
-        let fresh = slot.take().filter(|pair| pair.made.elapsed() < PAIR_LIFETIME);
-        let pair = slot.insert(fresh.unwrap_or_else(Pair::new));
-        match choice % 3 {
-            0 => pair.near.receive(data, &mut Inbox::new()),
+        let pair = slot.get_or_insert_with(Pair::new);
+        match choice % 4 {
+            0 => pair.near.receive(data).clear(),
             1 => pair.damaged(data),
-            _ => pair.content(data),
+            2 => pair.content(data),
+            _ => pair.near.receive(&pair.far.addressed(data)).clear(),
         }
     });
 });
 
-/// Two ends of one tunnel with a live session; the fuzzer is on the far side.
+/// Two ends of one tunnel with a live session; the fuzzer is on the far side. Their clock stands still.
 struct Pair {
     near: End,
     far: End,
-    made: Instant,
 }
 
 /// One end: what a packet thread has for it.
@@ -53,99 +52,129 @@ struct End {
     peer: Peer,
     own: SocketAddr,
     out: Outbox,
+    now: Now,
+    /// The receiver index of the far end's session.
+    index: [u8; 4],
+}
+
+/// Anything as an inner packet.
+struct Content<'a>(&'a [u8]);
+
+impl Plaintext for Content<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&self, into: &mut [u8]) {
+        into.copy_from_slice(self.0);
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
 }
 
 impl Pair {
     fn new() -> Self {
         let [near, far] = [StaticSecret::from([1; 32]), StaticSecret::from([2; 32])];
-        let mut pair =
-            Self { near: End::new(&near, &far, 1), far: End::new(&far, &near, 2), made: Instant::now() };
+        let now = Now { instant: Instant::now(), unix: Duration::from_secs(1_800_000_000) };
+        let mut pair = Self { near: End::new(&near, &far, 1, now), far: End::new(&far, &near, 2, now) };
         pair.near.peer.set_endpoint(pair.far.own);
         pair.far.peer.set_endpoint(pair.near.own);
         pair.far.send(&[0; 64]);
         // Initiation, response, the packet that confirms, and one to spare.
         for _ in 0..4 {
-            pair.exchange(&mut Inbox::new());
+            pair.exchange();
         }
-        assert!(pair.carries(&IP_PACKET), "there is a session");
+        pair.far.send(&IP_PACKET);
+        pair.far.index = pair.far.out.bytes()[4..8].try_into().expect("a transport message");
+        assert!(pair.exchange().iter().any(|packet| packet.starts_with(&IP_PACKET)), "there is a session");
         pair
     }
 
-    /// Sends from the far end and says whether that came out at the near one.
-    fn carries(&mut self, content: &[u8]) -> bool {
-        self.far.send(content);
-        let mut inbox = Inbox::new();
-        self.exchange(&mut inbox);
-        inbox.iter().any(|packet| packet.starts_with(content))
-    }
-
-    /// Delivers what both have to send.
-    fn exchange(&mut self, inbox: &mut Inbox) {
-        self.near.receive_from(&mut self.far, inbox);
-        self.far.receive_from(&mut self.near, inbox);
+    /// Delivers what both have to send; what came out at the near end.
+    fn exchange(&mut self) -> Vec<Vec<u8>> {
+        let packets = self.near.receive_from(&mut self.far);
+        self.far.receive_from(&mut self.near);
+        packets
     }
 
     /// A good datagram of this session with bytes changed: the receiver index mostly still fits, the tag never does.
     fn damaged(&mut self, changes: &[u8]) {
         self.far.send(&[0; 256]);
         let out = std::mem::take(&mut self.far.out);
-        for (datagram, _) in out.iter() {
-            let mut datagram = datagram.to_vec();
+        for (good, _, _) in out.iter() {
+            let mut datagram = good.to_vec();
             for change in changes.chunks_exact(2) {
                 let at = usize::from(change[0]) % datagram.len();
                 datagram[at] ^= change[1];
             }
             datagram.truncate(datagram.len() - changes.len() % 2);
-            self.near.receive(&datagram, &mut Inbox::new());
+            let packets = self.near.receive(&datagram);
+            assert!(packets.is_empty() || datagram == good, "a damaged datagram was taken");
         }
     }
 
-    /// Anything as an inner packet: it comes out as it went in, padding aside, if it comes out at all.
+    /// It comes out as it went in, padding aside.
     fn content(&mut self, content: &[u8]) {
         let content = &content[..content.len().min(usize::from(MTU))];
         self.far.send(content);
-        let mut inbox = Inbox::new();
-        self.exchange(&mut inbox);
-        for packet in inbox.iter() {
-            assert!(
-                packet.starts_with(content) || content.starts_with(packet),
-                "the content changed on the way"
-            );
-            let _ = packet::parse(packet);
+        let packets = self.exchange();
+        assert_eq!(packets.len(), usize::from(!content.is_empty()), "content was lost");
+        for packet in packets {
+            assert!(packet.starts_with(content), "the content changed on the way");
+            assert!(packet[content.len()..].iter().all(|byte| *byte == 0), "padding is zeros");
+            let _ = packet::parse(&packet);
         }
     }
 }
 
 impl End {
-    fn new(own: &StaticSecret, other: &StaticSecret, index: u32) -> Self {
-        let (now, public_key) = (Instant::now(), PublicKey::from(other));
+    fn new(own: &StaticSecret, other: &StaticSecret, index: u32, now: Now) -> Self {
+        let (identity, public_key) = (Arc::new(Identity::new(own.clone())), PublicKey::from(other));
         let demux = Demux::new([(public_key.to_bytes(), index)]);
         let settings = Settings { public_key, preshared_key: None, index, mtu: MTU, keepalive: None };
+        let number = u8::try_from(index).expect("small");
+        let hashers = [RandomState::new(), RandomState::new()];
         Self {
-            receiver: Receiver::new(own.clone(), [RandomState::new(), RandomState::new()], now),
+            receiver: Receiver::new(Arc::clone(&identity), [number; 32], hashers, now),
             demux,
-            peer: Peer::new(own, &settings, Arc::new(AtomicBool::new(false)), Arc::default()),
-            own: SocketAddr::from(([192, 0, 2, u8::try_from(index).expect("small")], 51_820)),
+            peer: Peer::new(&identity, settings, Arc::new(AtomicBool::new(false)), Arc::default(), [number; 32]),
+            own: SocketAddr::from(([192, 0, 2, number], 51_820)),
             out: Outbox::new(),
+            now,
+            index: [0; 4],
         }
     }
 
     fn send(&mut self, content: &[u8]) {
-        let mut buffer = [content, &[0; Plain::ROOM]].concat();
-        let plain = Plain { buffer: &mut buffer, length: content.len() };
-        self.peer.seal([plain], Instant::now(), &mut self.out);
+        self.peer.seal([Content(content)].into_iter(), self.now, &mut self.out);
     }
 
-    fn receive_from(&mut self, other: &mut Self, inbox: &mut Inbox) {
+    /// The same bytes with the receiver index of the session that this end sends under, where a message of that type has it.
+    fn addressed(&self, datagram: &[u8]) -> Vec<u8> {
+        let mut datagram = datagram.to_vec();
+        let at = if datagram.first() == Some(&2) { 8 } else { 4 };
+        if let Some(field) = datagram.get_mut(at..at + 4) {
+            field.copy_from_slice(&self.index);
+        }
+        datagram
+    }
+
+    fn receive_from(&mut self, other: &mut Self) -> Vec<Vec<u8>> {
         let out = std::mem::take(&mut other.out);
-        out.iter().for_each(|(datagram, _)| self.receive(datagram, inbox));
+        out.iter().flat_map(|(datagram, _, _)| self.receive(datagram)).collect()
     }
 
     /// As a packet thread does: find the peer, open, keep what there is to answer.
-    fn receive(&mut self, datagram: &[u8], inbox: &mut Inbox) {
-        let (now, from) = (Instant::now(), SocketAddr::from(([198, 51, 100, 1], 1)));
-        if self.receiver.classify(&self.demux, datagram, from, now, &mut self.out).is_ok() {
-            self.peer.open([(datagram, from)], |_| false, now, &mut self.out, inbox);
+    fn receive(&mut self, datagram: &[u8]) -> Vec<Vec<u8>> {
+        let path = OuterPath::from(SocketAddr::from(([198, 51, 100, 1], 1)));
+        let mut bytes = datagram.to_vec();
+        let mut inbox: Vec<Opened<'_>> = Vec::new();
+        if self.receiver.classify(&self.demux, datagram, path, self.now, &mut self.out).is_ok() {
+            let datagram = Datagram { bytes: &mut bytes, path, ecn: Ecn::NotEct };
+            self.peer.open(std::iter::once(datagram), |_| false, self.now, &mut self.out, &mut inbox);
         }
+        inbox.into_iter().map(|packet| packet.bytes.to_vec()).collect()
     }
 }

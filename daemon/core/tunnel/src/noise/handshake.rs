@@ -293,6 +293,26 @@ mod tests {
         }
     }
 
+    /// A responder that leaves its secrets out of the keys, so that whoever listens could compute the rest.
+    #[test]
+    fn a_response_with_known_products_is_refused() {
+        let (a, b) = sides([[0; 32]; 2]);
+        for point in SMALL_ORDER {
+            let (pending, initiation) = initiate(&a);
+            let mut call = Call::read(&b.identity, &initiation).unwrap();
+            call.authenticate(&b.remote, &initiation).unwrap();
+            let mut response = [0; RESPONSE];
+            response[8..12].copy_from_slice(&initiation[4..8]);
+            response[12..44].copy_from_slice(&point);
+            call.transcript.mix_ephemeral(&point);
+            call.transcript.mix_key(&[0; 32]);
+            call.transcript.mix_key(&[0; 32]);
+            let key = call.transcript.mix_preshared(&b.remote.preshared);
+            call.transcript.seal(&key, &mut response[44..60]).unwrap();
+            assert!(pending.unwrap().finish(&a.identity, &a.remote, &response).is_none());
+        }
+    }
+
     /// The caller's static key is its own word until the timestamp proves it.
     #[test]
     fn a_stranger_with_the_key_of_another_is_not_authentic() {

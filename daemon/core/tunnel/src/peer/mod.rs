@@ -1,5 +1,6 @@
 //! One peer: its session, its outer address, and whether it answers.
 
+mod due;
 mod keyring;
 mod lease;
 mod liveness;

@@ -47,7 +47,7 @@ impl State {
     }
 
     /// An index that no live session has: random, so that it tells a stranger nothing.
-    fn fresh_index(&mut self) -> u32 {
+    pub(super) fn fresh_index(&mut self) -> u32 {
         loop {
             let drawn = self.random.draw();
             let mut candidates = drawn.iter().map(|low| self.index << 8 | u32::from(*low));

@@ -11,14 +11,13 @@ use super::{
     keyring::Keyring,
     lease::Lease,
     liveness::Liveness,
-    timers::{Attempt, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, Timers},
+    timers::{REKEY_AFTER_TIME, REKEY_ON_RECEIVE, Timers},
     waiting::{Staged, Waiting},
 };
 use crate::{
     buffer::{Outbox, OuterPath, Plaintext},
     clock::Now,
     counters::{Counters, Drop},
-    ecn::Ecn,
     noise::{
         Identity, Remote,
         cookie::Jar,
@@ -56,7 +55,7 @@ pub(super) struct State {
     /// The last time we were told.
     latest: Option<Instant>,
     /// The deadline that our caller knows of.
-    reported: Option<Instant>,
+    pub(super) reported: Option<Instant>,
 }
 
 /// Whether what we send to an address would enter the tunnel. Remembers the last judgement: the datagrams of a batch mostly come from
@@ -175,7 +174,8 @@ impl State {
         if data {
             self.timers.data_received(now.instant);
         }
-        if session.initiator && session.age(now.instant) >= REKEY_ON_RECEIVE {
+        let in_use = self.keyring.sending(now.instant).is_some_and(|current| Arc::ptr_eq(current, session));
+        if in_use && session.initiator && session.age(now.instant) >= REKEY_ON_RECEIVE {
             self.initiate(now, out);
         }
         if !self.keyring.confirm(session) {
@@ -211,77 +211,5 @@ impl State {
             self.refused = Some(source.remote);
             self.counters.drops.add(Drop::EndpointRefused, 1);
         }
-    }
-
-    /// Does what is due.
-    pub(super) fn tick(&mut self, mtu: usize, now: Now, out: &mut Outbox) -> Option<Instant> {
-        self.keyring.expire(now.instant);
-        self.attempt(now, out);
-        if self.timers.take_unanswered(now.instant) {
-            self.forget_source();
-            self.initiate(now, out);
-        }
-        // Each of the two puts off the other.
-        let owed = self.timers.take_owed(now.instant);
-        if owed || (self.path.is_some() && self.timers.take_silence(now.instant)) {
-            self.keep_alive(mtu, now, out);
-        }
-        let has_session = self.keyring.sending(now.instant).is_some();
-        self.liveness.tick(now.instant, has_session);
-        self.reported = self.deadline(now.instant);
-        self.reported
-    }
-
-    fn attempt(&mut self, now: Now, out: &mut Outbox) {
-        match self.timers.attempt(now.instant) {
-            Attempt::Wait => {}
-            Attempt::Repeat => {
-                self.forget_source();
-                self.send_initiation(now, out);
-            }
-            Attempt::GiveUp => {
-                self.pending = None;
-                self.timers.series_over();
-                let dropped = u64::try_from(self.waiting.take().len()).unwrap_or(u64::MAX);
-                self.counters.drops.add(Drop::NoSession, dropped);
-            }
-        }
-    }
-
-    /// Lets the kernel choose our address anew: nothing comes back to the one that we use.
-    fn forget_source(&mut self) {
-        self.path = self.path.map(|path| path.remote.into());
-    }
-
-    /// Sends a message of no bytes; without a session, a handshake begins.
-    pub(super) fn keep_alive(&mut self, mtu: usize, now: Now, out: &mut Outbox) {
-        match self.lease(1, now.instant) {
-            Some(mut lease) => {
-                lease.seal_staged(mtu, out);
-                lease.seal(0, mtu, Ecn::NotEct, out, |_| {});
-                lease.tally.flush(&self.counters.sent_packets, &self.counters.sent_bytes);
-                self.timers.sent(now.instant);
-                self.freshen(now, out);
-            }
-            None => self.initiate(now, out),
-        }
-    }
-
-    /// When something is due, if nothing happens before.
-    fn deadline(&self, now: Instant) -> Option<Instant> {
-        let has_session = self.keyring.sending(now).is_some();
-        // Without a path nothing can be sent, so no timer runs.
-        let timers = self.path.and_then(|_| self.timers.deadline(now));
-        [timers, self.keyring.expiry(), self.liveness.deadline(has_session)].into_iter().flatten().min()
-    }
-
-    /// True if something is due earlier than our caller knows; from now on it does.
-    pub(super) fn is_earlier(&mut self, now: Instant) -> bool {
-        let next = self.deadline(now);
-        let earlier = next.is_some_and(|next| self.reported.is_none_or(|reported| next < reported));
-        if earlier {
-            self.reported = next;
-        }
-        earlier
     }
 }

@@ -148,3 +148,19 @@ fn a_batch_longer_than_it_says_reuses_no_counter() {
     assert_eq!(b.open(A, &datagrams(&out)).1, [inner(0, 0), inner(9, 0)]);
     assert_eq!(a.drops(Dropped::NoSession), 2);
 }
+
+#[test]
+fn padding_is_zeros_and_nothing_that_was_sent_before() {
+    let (mut a, b) = connected();
+    let mut out = Outbox::new();
+    for length in [1000, 21] {
+        out.clear();
+        a.now.instant += seconds(1);
+        a.peer.seal([Marked(vec![0xee; length], Ecn::NotEct)].into_iter(), a.now, &mut out);
+    }
+    let mut sealed = datagrams(&out);
+    let batch = sealed.iter_mut().map(|bytes| Datagram { bytes, path: address(A).into(), ecn: Ecn::NotEct });
+    let mut inbox = Vec::new();
+    b.peer.open(batch, |_| false, b.now, &mut Outbox::new(), &mut inbox);
+    assert_eq!(inbox[0].bytes, [[0xee; 21].as_slice(), &[0; 11]].concat());
+}

@@ -200,10 +200,10 @@ fn a_worn_session_is_renewed_and_a_used_up_one_not_used() {
 fn initiations_are_accepted_once_in_order_and_fifty_a_second() {
     let (mut a, mut b) = pair(None);
     let (first, second) = (a.force_initiation(), a.force_initiation());
-    assert_eq!(lengths(&b.open(A, &[second]).0), [RESPONSE]);
+    assert_eq!(lengths(&b.open(A, std::slice::from_ref(&second)).0), [RESPONSE]);
     b.now.instant += seconds(1);
-    assert_eq!(b.open(A, &[first]).0, Vec::<Vec<u8>>::new());
-    assert_eq!(b.drops(Dropped::HandshakeFailed), 1);
+    assert_eq!(b.open(A, &[first, second]).0, Vec::<Vec<u8>>::new());
+    assert_eq!(b.drops(Dropped::HandshakeFailed), 2);
     let [third, fourth, fifth] = std::array::from_fn(|_| a.force_initiation());
     assert_eq!(lengths(&b.open(A, &[third]).0), [RESPONSE]);
     b.now.instant += Duration::from_millis(19);
@@ -224,6 +224,9 @@ fn indices_are_random_and_differ() {
     }
     assert!(low.len() > 20, "{low:?}");
     assert!(!(0..40).all(|n| low.contains(&n)), "sequential");
+    let mut state = a.peer.state();
+    let waiting = state.pending.as_ref().map(|pending| pending.index());
+    assert!((0..3000).all(|_| Some(state.fresh_index()) != waiting), "an index that is in use");
 }
 
 #[test]
@@ -232,4 +235,40 @@ fn a_peer_without_an_endpoint_has_no_timers() {
     b.peer.set_keepalive(Some(seconds(25)));
     assert!(b.tick().is_empty());
     assert_eq!(b.wait(), None);
+}
+
+#[test]
+fn a_call_is_asked_for_once_and_only_if_it_is_earlier() {
+    let (a, _) = pair(None);
+    let (packet, mut out) = (inner(1, 0), Outbox::new());
+    let seal = |at: Now, out: &mut Outbox| a.peer.seal([Plain(&packet)].into_iter(), at, out);
+    assert!(seal(a.now, &mut out), "the initiation must be repeated");
+    assert!(!seal(a.now, &mut out));
+    let next = a.peer.tick(a.now, &mut out).unwrap();
+    let later = Now { instant: a.now.instant + seconds(1), ..a.now };
+    assert!(!seal(later, &mut out));
+    assert_eq!(a.peer.tick(later, &mut out), Some(next), "called too early, it changes nothing");
+}
+
+#[test]
+fn a_late_packet_of_the_session_before_renews_nothing() {
+    let (mut a, mut b) = connected();
+    let late = b.seal(&[inner(1, 0)]);
+    for end in [&mut a, &mut b] {
+        end.now.instant += seconds(166);
+    }
+    let (response, _) = b.open(A, &[a.force_initiation()]);
+    a.open(B, &response);
+    a.now.instant += seconds(6);
+    assert_eq!(a.open(B, &late), (vec![], vec![inner(1, 0)]));
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_put_off_the_next_attempt() {
+    let (mut a, _) = pair(None);
+    a.now.instant += seconds(3600);
+    a.seal(&[inner(1, 0)]);
+    a.now.instant -= seconds(3600);
+    let next = a.wait().unwrap();
+    assert!(next <= a.now.instant + seconds(6));
 }
