@@ -15,7 +15,7 @@ struct Arguments {
     /// Check the configuration and exit, touching nothing.
     #[arg(long)]
     check: bool,
-    /// Form of the log on stderr; what is logged is set by ISTHMUS_LOG, such as "debug,boringtun=off".
+    /// Form of the log on stderr; what is logged is set by ISTHMUS_LOG, such as "debug".
     #[arg(long, value_enum, default_value = "text")]
     log: LogFormat,
 }
@@ -24,7 +24,7 @@ const EXIT_CODES: &str = "Signals: HUP reloads the configuration, TERM and INT s
     Exit codes: 0 ok, 1 failed, 2 usage, 3 invalid configuration.";
 
 /// boringtun warns every 5 s of a peer that does not answer; our own state changes say it once, with the reason.
-const DEFAULT_FILTER: &str = "info,boringtun=off";
+const DEFAULT_FILTER: &str = "info";
 
 /// Exit code for a configuration that was refused.
 const INVALID_CONFIG: u8 = 3;
