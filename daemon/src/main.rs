@@ -23,7 +23,7 @@ struct Arguments {
 const EXIT_CODES: &str = "Signals: HUP reloads the configuration, TERM and INT stop.\n\
     Exit codes: 0 ok, 1 failed, 2 usage, 3 invalid configuration.";
 
-/// boringtun warns every 5 s of a peer that does not answer; our own state changes say it once, with the reason.
+/// What is logged unless ISTHMUS_LOG says otherwise.
 const DEFAULT_FILTER: &str = "info";
 
 /// Exit code for a configuration that was refused.
