@@ -163,6 +163,17 @@ impl Handle {
         result.await.map_err(|_| Error::Stopped)?
     }
 
+    /// Holds a peer down for a reason ("BFD: path down"), or no longer (`None`). One bit in the packet path flips, however many prefixes
+    /// lead to the peer: when this returns, no flow goes to it any more while its path group has another live member. False: there is
+    /// no such peer.
+    pub fn hold_down(&self, peer: &str, reason: Option<&str>) -> bool {
+        let snapshot = self.engine.snapshot.load();
+        let Some(peer) = snapshot.peers.iter().find(|other| *other.name == *peer) else { return false };
+        peer.session.hold_down(reason.map(Arc::from));
+        self.engine.look_at(peer);
+        true
+    }
+
     /// How many packets each kind of system call carried: "tun_read", "tun_write", "udp_send", "udp_receive".
     pub fn batches(&self) -> [(&'static str, BatchSizes); 4] {
         self.engine.batches.sizes()

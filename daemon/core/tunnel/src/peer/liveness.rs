@@ -33,9 +33,16 @@ pub enum State {
 ///          handshakes unanswered for UNANSWERED, or
 ///          nothing heard for SESSION_LIFETIME and no session left
 /// ```
+///
+/// Somebody who knows better (BFD on the path, an operator before maintenance) may hold the peer down meanwhile; whether it answers
+/// is followed on.
 #[derive(Debug)]
 pub(super) struct Liveness {
+    /// The bit that the routing table reads: it answers, and nobody holds it down.
     live: Arc<AtomicBool>,
+    answers: bool,
+    /// Why it is held down.
+    held: Option<Arc<str>>,
     /// The last authenticated packet.
     heard: Option<Instant>,
     /// The first handshake attempt since then.
@@ -44,15 +51,22 @@ pub(super) struct Liveness {
 
 impl Liveness {
     pub(super) fn new(live: Arc<AtomicBool>) -> Self {
-        Self { live, heard: None, attempted: None }
+        Self { live, answers: false, held: None, heard: None, attempted: None }
     }
 
-    pub(super) fn is_up(&self) -> bool {
-        self.live.load(Ordering::Relaxed)
+    /// Holds the peer down for a reason, or no longer.
+    pub(super) fn hold_down(&mut self, reason: Option<Arc<str>>) {
+        self.held = reason;
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.live.store(self.answers && self.held.is_none(), Ordering::Relaxed);
     }
 
     pub(super) fn state(&self) -> State {
-        match (self.is_up(), self.attempted) {
+        match (self.answers, self.attempted) {
+            _ if self.held.is_some() => State::Down,
             (true, _) => State::Up,
             (false, None) => State::Idle,
             (false, Some(_)) => State::Down,
@@ -62,7 +76,10 @@ impl Liveness {
     pub(super) fn heard(&mut self, now: Instant) {
         self.heard = Some(now);
         self.attempted = None;
-        self.live.store(true, Ordering::Relaxed);
+        if !self.answers {
+            self.answers = true;
+            self.publish();
+        }
     }
 
     pub(super) fn attempted(&mut self, now: Instant) {
@@ -72,14 +89,15 @@ impl Liveness {
     pub(super) fn tick(&mut self, now: Instant, has_session: bool) {
         let unanswered = age(self.attempted, now).is_some_and(|age| age >= UNANSWERED);
         let expired = !has_session && age(self.heard, now).is_none_or(|age| age >= SESSION_LIFETIME);
-        if unanswered || expired {
-            self.live.store(false, Ordering::Relaxed);
+        if self.answers && (unanswered || expired) {
+            self.answers = false;
+            self.publish();
         }
     }
 
     /// When [`Liveness::tick`] may have something to say, if nothing happens before.
     pub(super) fn deadline(&self, has_session: bool) -> Option<Instant> {
-        if !self.is_up() {
+        if !self.answers {
             return None;
         }
         let unanswered = self.attempted.and_then(|at| at.checked_add(UNANSWERED));
@@ -94,9 +112,12 @@ impl Liveness {
 
     /// One clause for a person: "no handshake reply for 12 s from 192.0.2.2:51820".
     pub(super) fn reason(&self, now: Instant, endpoint: Option<SocketAddr>) -> String {
+        if let Some(held) = &self.held {
+            return format!("held down: {held}");
+        }
         let heard = age(self.heard, now).map(|age| age.as_secs());
         match (endpoint, age(self.attempted, now), heard) {
-            (_, _, Some(seconds)) if self.is_up() => format!("heard {seconds} s ago"),
+            (_, _, Some(seconds)) if self.answers => format!("heard {seconds} s ago"),
             (Some(endpoint), Some(age), _) => {
                 format!("no handshake reply for {} s from {endpoint}", age.as_secs())
             }
@@ -144,9 +165,9 @@ mod tests {
 
         peer.attempted(start + seconds(100));
         peer.tick(start + seconds(114), true);
-        assert!(peer.is_up());
+        assert!(peer.live.load(Ordering::Relaxed));
         peer.tick(start + seconds(115), true);
-        assert!(!peer.is_up());
+        assert!(!peer.live.load(Ordering::Relaxed));
         assert_eq!(
             peer.reason(start + seconds(120), endpoint),
             "no handshake reply for 20 s from 192.0.2.2:51820"
@@ -154,11 +175,34 @@ mod tests {
 
         peer.heard(start + seconds(200));
         peer.tick(start + seconds(500), true);
-        assert!(peer.is_up());
+        assert!(peer.live.load(Ordering::Relaxed));
         peer.tick(start + seconds(379), false);
-        assert!(peer.is_up());
+        assert!(peer.live.load(Ordering::Relaxed));
         peer.tick(start + seconds(380), false);
-        assert!(!peer.is_up());
+        assert!(!peer.live.load(Ordering::Relaxed));
         assert_eq!(peer.reason(start + seconds(400), endpoint), "session expired: nothing heard for 200 s");
+    }
+
+    #[test]
+    fn whoever_holds_a_peer_down_has_the_last_word() {
+        let live = Arc::new(AtomicBool::new(false));
+        let mut peer = Liveness::new(Arc::clone(&live));
+        let (start, is_live) = (Instant::now(), || live.load(Ordering::Relaxed));
+        peer.heard(start);
+        peer.hold_down(Some("BFD: path down".into()));
+        assert!(!is_live());
+        assert_eq!(
+            (peer.state(), peer.reason(start, None).as_str()),
+            (State::Down, "held down: BFD: path down")
+        );
+        peer.heard(start + seconds(1));
+        assert!(!is_live());
+        peer.hold_down(None);
+        assert!(is_live());
+        // What was learned meanwhile counts afterwards.
+        peer.hold_down(Some("maintenance".into()));
+        peer.tick(start + seconds(500), false);
+        peer.hold_down(None);
+        assert!(!is_live());
     }
 }

@@ -128,6 +128,11 @@ impl Peer {
         self.state().timers.set_persistent(keepalive);
     }
 
+    /// Holds the peer down for a reason, or no longer: at once no flow goes to it while its group has another member.
+    pub fn hold_down(&self, reason: Option<Arc<str>>) {
+        self.state().liveness.hold_down(reason);
+    }
+
     /// Changes the inner MTU towards this peer in bytes: padding never makes a packet longer.
     pub fn set_mtu(&self, mtu: u16) {
         self.mtu.store(mtu, Ordering::Relaxed);
