@@ -83,11 +83,7 @@ pub(crate) fn start(path: Between<'_>, load: Load, seconds: u32) -> Result<Runni
     let port = PORT.to_string();
     let server = ["-s", "-1", "-J", "-B", path.address, "-p", &port].map(str::to_owned).to_vec();
     let mut server = End::start(path.server, path.dir.join("iperf3-server"), server)?;
-    let pid = server.child.id();
-    wait::until("iperf3's server to listen", PATIENCE, || {
-        ensure!(server.child.try_wait()?.is_none() && process::is_listening(pid, PORT), "not yet");
-        Ok(())
-    })?;
+    server.wait_to_listen()?;
     let mut arguments = ["-c", path.address, "-J", "-p", &port].map(str::to_owned).to_vec();
     arguments.extend(["-t".to_owned(), seconds.to_string()]);
     arguments.extend(load.arguments());
@@ -139,6 +135,22 @@ impl End {
         command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
         command.stdout(file.try_clone()?).stderr(file);
         Ok(Self { child: command.spawn().context("starting iperf3")?, output })
+    }
+
+    /// A server that ends instead has said why.
+    fn wait_to_listen(&mut self) -> Result<()> {
+        let pid = self.child.id();
+        let mut ended = false;
+        wait::until("iperf3's server to listen", PATIENCE, || {
+            ended = self.child.try_wait()?.is_some();
+            ensure!(ended || process::is_listening(pid, PORT), "not yet");
+            Ok(())
+        })?;
+        if ended {
+            self.finish("server", PATIENCE)?;
+            bail!("iperf3's server ended before anybody came");
+        }
+        Ok(())
     }
 
     fn finish(&mut self, who: &str, limit: Duration) -> Result<String> {
