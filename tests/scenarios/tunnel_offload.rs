@@ -115,8 +115,7 @@ fn burst(mesh: &Mesh, echoes: &[UdpEcho; 2]) {
 }
 
 fn all_come_back(socket: &UdpSocket) -> Result<()> {
-    let datagrams: Vec<Vec<u8>> =
-        (1..).take(DATAGRAMS).map(|n: u8| vec![n; usize::from(DATAGRAM)]).collect();
+    let datagrams: Vec<Vec<u8>> = (1..).take(DATAGRAMS).map(|n: u8| vec![n; usize::from(DATAGRAM)]).collect();
     socket.send(&datagrams.concat())?;
     let mut left = datagrams;
     let mut buffer = [0; 2048];
@@ -210,7 +209,7 @@ impl Counting {
     fn receive(&self, mut stream: TcpStream) -> Result<u64> {
         stream.set_read_timeout(Some(LIMIT))?;
         let mut block = vec![0; usize::try_from(BLOCK)? * 8];
-        let mut next = 0;
+        let mut next = 0_u64;
         while let Some(()) = whole(&mut stream, &mut block)? {
             for word in block.chunks_exact(8) {
                 ensure!(word == next.to_be_bytes(), "{word:?} in place of {next}");
@@ -339,7 +338,9 @@ fn an_unknown_switch_in_the_configuration_is_refused() {
             if error.is_empty() { bail!("not yet") } else { Ok(error) }
         });
         let said = said.unwrap();
-        for part in ["there is no offload \"udp_gsso\"", "tun_tso, tun_uso, tun_tcp_gro, tun_udp_gro, udp_gso"] {
+        for part in
+            ["there is no offload \"udp_gsso\"", "tun_tso, tun_uso, tun_tcp_gro, tun_udp_gro, udp_gso"]
+        {
             assert!(said.contains(part), "{said}");
         }
         assert!(is_on(mesh.node(1), "udp-gro").unwrap(), "a part of it was applied");
