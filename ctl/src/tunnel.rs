@@ -100,7 +100,7 @@ impl Document for TunnelDocument {
         page.table(header, self.batches.iter().map(Batches::row), "no batch sizes");
         page.line("");
         let dropped = self.drops.iter().map(|(reason, packets)| [named(reason), (*packets).into()]);
-        page.table(["DROPPED, OF NO PEER", "PACKETS"], dropped, "no drops that belong to no peer");
+        page.table(["DROPPED, OF NO PEER", "PACKETS"], dropped, "no drops but those of peers");
     }
 }
 

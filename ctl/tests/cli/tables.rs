@@ -52,6 +52,15 @@ no_route                    17
 }
 
 #[test]
+fn a_tunnel_that_lost_nothing_says_so() {
+    let mut answers = answers::healthy();
+    answers.tunnel.drops.clear();
+    let server = Server::start(answers);
+    let page = run(&server.socket(), "tunnel").data();
+    assert!(page.ends_with("\n\nno drops but those of peers\n"), "{page}");
+}
+
+#[test]
 fn offloads() {
     let expected = "\
 NAME     STATE  WANTED  WHAT               REASON
