@@ -72,6 +72,11 @@ pub(crate) enum Noun {
     },
     /// Tunnel peers with their liveness and counters.
     Peers,
+    /// The tunnel engine: where it listens, its switches, and how much each of its system calls carries.
+    Tunnel {
+        #[command(subcommand)]
+        verb: Option<TunnelVerb>,
+    },
     /// Prefixes with every path to them and the state of the kernel route.
     #[command(args_conflicts_with_subcommands = true)]
     Routes {
@@ -107,6 +112,59 @@ pub(crate) enum Noun {
         #[command(subcommand)]
         what: Generate,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TunnelVerb {
+    /// The switches of the packet path; with a name and `on` or `off` turns one, until the next start or until a reload changes it.
+    Offload {
+        /// Which one to turn.
+        #[arg(value_enum, requires = "to")]
+        name: Option<OffloadName>,
+        /// What to turn it to.
+        #[arg(value_enum, value_name = "STATE")]
+        to: Option<Switch>,
+    },
+}
+
+/// The switches that isthmusd has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OffloadName {
+    /// TCP bursts from the TUN device.
+    TunTso,
+    /// UDP bursts from the TUN device.
+    TunUso,
+    /// TCP merged before it is written to the TUN device.
+    TunTcpGro,
+    /// UDP merged before it is written to the TUN device.
+    TunUdpGro,
+    /// Several outer datagrams with one send.
+    UdpGso,
+    /// Several outer datagrams with one receive.
+    UdpGro,
+}
+
+impl OffloadName {
+    /// As isthmusd calls it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::TunTso => "tun-tso",
+            Self::TunUso => "tun-uso",
+            Self::TunTcpGro => "tun-tcp-gro",
+            Self::TunUdpGro => "tun-udp-gro",
+            Self::UdpGso => "udp-gso",
+            Self::UdpGro => "udp-gro",
+        }
+    }
+}
+
+/// The two states of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// Use it from the next batch on.
+    On,
+    /// Go without it from the next batch on.
+    Off,
 }
 
 #[derive(Debug, Subcommand)]
@@ -180,7 +238,9 @@ impl Noun {
     fn can_watch(&self) -> bool {
         match self {
             Self::Status { exit_code } => !exit_code,
-            Self::Peers | Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
+            Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
+            Self::Peers | Self::Tunnel { verb: None } => true,
+            Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
             Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } | Self::Generate { .. } => false,
         }
     }
@@ -216,11 +276,22 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_is_called_as_it_is_written() {
+        for name in OffloadName::value_variants() {
+            let value = name.to_possible_value().expect("none is hidden");
+            assert_eq!(value.get_name(), name.as_str());
+        }
+    }
+
+    #[test]
     fn only_changing_state_can_be_watched() {
         let watch = |line: &str| Arguments::parse_from(line.split(' ')).validate();
         assert!(watch("isthmusctl peers --watch").is_ok());
         assert!(watch("isthmusctl --watch routes why 10.0.0.1").is_ok());
         assert!(watch("isthmusctl --watch status --exit-code").is_err());
+        assert!(watch("isthmusctl tunnel --watch").is_ok());
+        assert!(watch("isthmusctl tunnel offload --watch").is_ok());
+        assert!(watch("isthmusctl tunnel offload udp-gso off --watch").is_err());
         assert!(watch("isthmusctl certs inspect a.pem --watch").is_err());
     }
 }

@@ -86,6 +86,7 @@ impl Server {
             ),
             Code::Unimplemented => Failure::failed(format!("{name} does not know this request"))
                 .with_help("isthmusctl and isthmusd are of different versions: compare isthmusctl --version with isthmusd --version"),
+            Code::InvalidArgument => Failure::usage(format!("{name}: {message}")),
             Code::OutOfRange => Failure::failed(format!("{name} sent an answer that cannot be taken: {message}")),
             _ => Failure::failed(format!("{name}: {message}")),
         }

@@ -12,6 +12,7 @@ mod config;
 mod failure;
 mod generate;
 mod moment;
+mod offloads;
 mod output;
 mod page;
 mod peers;
@@ -20,13 +21,14 @@ mod status;
 mod svid;
 mod svid_files;
 mod text;
+mod tunnel;
 mod watch;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RoutesVerb, SvidVerb};
+use crate::cli::{Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RoutesVerb, SvidVerb, TunnelVerb};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -56,6 +58,11 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.noun {
         Noun::Status { exit_code } => ask.show(&status::Query { exit_code }),
         Noun::Peers => ask.show(&peers::Query),
+        Noun::Tunnel { verb: None } => ask.show(&tunnel::Query),
+        Noun::Tunnel { verb: Some(TunnelVerb::Offload { name: Some(name), to: Some(to) }) } => {
+            ask.show(&offloads::Turn { name, to })
+        }
+        Noun::Tunnel { verb: Some(TunnelVerb::Offload { .. }) } => ask.show(&offloads::Query),
         Noun::Routes { prefix, verb: None } => ask.show(&routes::Query { prefix }),
         Noun::Routes { verb: Some(RoutesVerb::Why { address }), .. } => {
             ask.show(&routes::WhyQuery { address })

@@ -11,6 +11,7 @@ use crate::moment::{Moment, age};
 use crate::output::Document;
 use crate::page::{Cell, Page, Tone};
 use crate::text;
+use crate::tunnel::CARRIED;
 use crate::watch::{Client, Question};
 
 /// Asks for the peers.
@@ -53,7 +54,9 @@ struct Peer {
     tx_bytes: u64,
     rx_packets: u64,
     tx_packets: u64,
-    /// Reason -> packets.
+    /// Longest inner packet that is sent to the peer in one piece, in bytes; nothing: the daemon does not tell.
+    mtu: Option<u32>,
+    /// Reason -> packets. All but those under [`CARRIED`] were dropped.
     drops: BTreeMap<String, u64>,
 }
 
@@ -105,6 +108,7 @@ impl From<wire::Peer> for Peer {
             tx_bytes: peer.tx_bytes,
             rx_packets: peer.rx_packets,
             tx_packets: peer.tx_packets,
+            mtu: (peer.mtu != 0).then_some(peer.mtu),
             drops: peer.drops.into_iter().collect(),
         }
     }
@@ -112,14 +116,15 @@ impl From<wire::Peer> for Peer {
 
 impl Document for PeersDocument {
     fn lay_out(&self, now: Moment, page: &mut Page) {
-        let header = ["NAME", "STATE", "ENDPOINT", "HANDSHAKE", "RX", "TX", "DROPS", "ALLOWED IPS", "REASON"];
+        let header =
+            ["NAME", "STATE", "ENDPOINT", "HANDSHAKE", "RX", "TX", "DROPS", "MTU", "ALLOWED IPS", "REASON"];
         let rows = self.peers.iter().map(|peer| peer.row(now));
         page.table(header, rows, "no tunnel peers");
     }
 }
 
 impl Peer {
-    fn row(&self, now: Moment) -> [Cell; 9] {
+    fn row(&self, now: Moment) -> [Cell; 10] {
         [
             self.name.as_str().into(),
             self.state.cell(),
@@ -127,9 +132,16 @@ impl Peer {
             age(self.last_handshake_at, now).into(),
             text::bytes(self.rx_bytes).into(),
             text::bytes(self.tx_bytes).into(),
-            self.drops.values().fold(0_u64, |sum, count| sum.saturating_add(*count)).into(),
+            self.dropped().into(),
+            self.mtu.map_or_else(|| "".into(), |mtu| u64::from(mtu).into()),
             text::some_of(&self.allowed_ips).into(),
             self.state_reason.as_str().into(),
         ]
+    }
+
+    /// Packets that were lost, whatever the reason.
+    fn dropped(&self) -> u64 {
+        let lost = self.drops.iter().filter(|(reason, _)| *reason != CARRIED);
+        lost.fold(0_u64, |sum, (_, packets)| sum.saturating_add(*packets))
     }
 }

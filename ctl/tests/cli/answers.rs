@@ -25,6 +25,8 @@ pub(crate) fn healthy() -> Answers {
     Answers {
         status: status(),
         peers: ListPeersResponse { peers: vec![peer_up(), peer_down()] },
+        tunnel: tunnel(),
+        offload: SetOffloadResponse { offload: Some(switched_off()) },
         routes: ListRoutesResponse { routes: vec![learned_route(), static_route()] },
         why: ExplainRouteResponse {
             route: Some(learned_route()),
@@ -88,10 +90,53 @@ fn peer_up() -> Peer {
         tx_bytes: 10,
         rx_packets: 12,
         tx_packets: 1,
-        drops: [("queue full".to_owned(), 2), ("source not allowed".to_owned(), 5)].into(),
+        drops: [("endpoint_refused".to_owned(), 9), ("no_session".to_owned(), 2), ("too_big".to_owned(), 5)]
+            .into(),
         persistent_keepalive_ms: 25_000,
         has_preshared_key: true,
+        mtu: 1_420,
     }
+}
+
+fn tunnel() -> GetTunnelResponse {
+    GetTunnelResponse {
+        interface: "isthmus0".to_owned(),
+        listen_port: 51_820,
+        public_key: "0Xu3BuqgEzUiBBaVIjCvpGBPpfNRcU8NuYWQT1EUTRM=".to_owned(),
+        workers: 2,
+        offloads: vec![
+            Offload { wanted: true, active: true, ..offload("tun-tso", "default, or switched on") },
+            Offload { wanted: true, ..offload("tun-uso", "this kernel refuses it") },
+            switched_off(),
+        ],
+        batches: vec![
+            // A thousand calls: 500 with one packet, 250 with up to eight, 200 with up to 64, 50 with more.
+            batches("udp_send", 12_345, &[500, 600, 700, 750, 800, 900, 950, 990, 1_000, 1_000, 1_000]),
+            batches("udp_receive", 0, &[0; 11]),
+        ],
+        drops: [("endpoint_refused".to_owned(), 3), ("no_route".to_owned(), 17)].into(),
+    }
+}
+
+fn offload(name: &str, reason: &str) -> Offload {
+    Offload {
+        name: name.to_owned(),
+        description: format!("what {name} does"),
+        wanted: false,
+        active: false,
+        state_reason: reason.to_owned(),
+    }
+}
+
+pub(crate) fn switched_off() -> Offload {
+    offload("udp-gso", "switched off")
+}
+
+/// Buckets of 1, 2, 4, ... 512 packets and of any number.
+fn batches(call: &str, packets: u64, calls: &[u64; 11]) -> BatchSizes {
+    let bounds = (0..10).map(|power| Some(1 << power)).chain([None]);
+    let bucket = |(at_most, calls): (Option<u64>, &u64)| BatchBucket { at_most, calls: *calls };
+    BatchSizes { call: call.to_owned(), cumulative: bounds.zip(calls).map(bucket).collect(), packets }
 }
 
 fn peer_down() -> Peer {

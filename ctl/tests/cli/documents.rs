@@ -6,9 +6,12 @@ use crate::answers::{self, THEN};
 use crate::run;
 use crate::server::{Answers, Server};
 
-const NOUNS: [(&str, &str); 6] = [
+const NOUNS: [(&str, &str); 9] = [
     ("status", "isthmus.v1/status"),
     ("peers", "isthmus.v1/peers"),
+    ("tunnel", "isthmus.v1/tunnel"),
+    ("tunnel offload", "isthmus.v1/offloads"),
+    ("tunnel offload udp-gso off", "isthmus.v1/offloads"),
     ("routes", "isthmus.v1/routes"),
     ("routes why 10.20.3.4", "isthmus.v1/route-explanation"),
     ("bgp neighbors", "isthmus.v1/bgp-neighbors"),
@@ -60,15 +63,81 @@ fn peers_json_is_golden() {
       "tx_bytes": 10,
       "rx_packets": 12,
       "tx_packets": 1,
+      "mtu": 1420,
       "drops": {
-        "queue full": 2,
-        "source not allowed": 5
+        "endpoint_refused": 9,
+        "no_session": 2,
+        "too_big": 5
       }
     }
   ]
 }
 "#;
     assert_eq!(run(&server.socket(), "peers -o json").data(), expected);
+}
+
+#[test]
+fn tunnel_json_is_golden() {
+    let mut answers = answers::healthy();
+    answers.tunnel.offloads.truncate(1);
+    answers.tunnel.batches.truncate(1);
+    answers.tunnel.batches[0].cumulative.drain(1..10);
+    let server = Server::start(answers);
+    let expected = r#"{
+  "schema": "isthmus.v1/tunnel",
+  "interface": "isthmus0",
+  "listen_port": 51820,
+  "public_key": "0Xu3BuqgEzUiBBaVIjCvpGBPpfNRcU8NuYWQT1EUTRM=",
+  "workers": 2,
+  "offloads": [
+    {
+      "name": "tun-tso",
+      "description": "what tun-tso does",
+      "active": true,
+      "wanted": true,
+      "state_reason": "default, or switched on"
+    }
+  ],
+  "batches": [
+    {
+      "call": "udp_send",
+      "calls": 1000,
+      "packets": 12345,
+      "cumulative": [
+        {
+          "at_most": 1,
+          "calls": 500
+        },
+        {
+          "at_most": null,
+          "calls": 1000
+        }
+      ]
+    }
+  ],
+  "drops": {
+    "endpoint_refused": 3,
+    "no_route": 17
+  }
+}
+"#;
+    assert_eq!(run(&server.socket(), "tunnel -o json").data(), expected);
+}
+
+#[test]
+fn a_turned_switch_is_a_list_of_one() {
+    let server = Server::start(answers::healthy());
+    let expected = "\
+schema: isthmus.v1/offloads
+offloads:
+- name: udp-gso
+  description: what udp-gso does
+  active: false
+  wanted: false
+  state_reason: switched off
+";
+    assert_eq!(run(&server.socket(), "tunnel offload udp-gso off -o yaml").data(), expected);
+    assert_eq!(json(&server, "tunnel offload")["offloads"].as_array().map(Vec::len), Some(3));
 }
 
 #[test]
@@ -115,11 +184,20 @@ fn routes_json_has_paths_and_the_kernel_state() {
 fn what_is_not_known_is_null_and_an_empty_list_is_a_list() {
     let server = Server::start(answers::empty());
     assert_eq!(json(&server, "peers")["peers"], Value::Array(Vec::new()));
+    assert_eq!(json(&server, "tunnel")["interface"], Value::Null);
+    assert_eq!(json(&server, "tunnel")["listen_port"], Value::Null);
+    assert_eq!(json(&server, "tunnel offload")["offloads"], Value::Array(Vec::new()));
     assert_eq!(json(&server, "routes why 10.0.0.1")["route"], Value::Null);
     assert_eq!(json(&server, "bgp neighbors")["local_asn"], Value::Null);
     assert_eq!(json(&server, "status")["config"], Value::Null);
     assert_eq!(json(&server, "status")["site"], Value::Null);
     assert_eq!(json(&server, "status")["started_at"], Value::Null);
+}
+
+#[test]
+fn a_daemon_that_does_not_tell_the_mtu_of_a_peer_leaves_it_open() {
+    let server = Server::start(answers::healthy());
+    assert_eq!(json(&server, "peers")["peers"][1]["mtu"], Value::Null);
 }
 
 #[test]

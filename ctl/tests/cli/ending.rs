@@ -141,6 +141,9 @@ fn usage_mistakes_exit_2_and_ask_nobody() {
         "status --watch --exit-code",
         "--watch config check x.toml",
         "peers extra",
+        "tunnel offload udp-gso",
+        "tunnel offload udp-gso maybe",
+        "tunnel offload udp-gso off --watch",
     ];
     for arguments in mistakes {
         let ran = run(nowhere, arguments);
@@ -153,7 +156,7 @@ fn usage_mistakes_exit_2_and_ask_nobody() {
 fn help_and_version_go_to_stdout_with_0() {
     let nowhere = Path::new("/nonexistent/isthmusd.sock");
     let help = run(nowhere, "--help").data();
-    for part in ["status", "peers", "routes", "bgp", "certs", "svid", "config", "5 degraded"] {
+    for part in ["status", "peers", "tunnel", "routes", "bgp", "certs", "svid", "config", "5 degraded"] {
         assert!(help.contains(part), "no {part} in {help}");
     }
     for absent in ["generate", "fabric", "doctor", "drain"] {

@@ -15,6 +15,10 @@ fn evil() -> Answers {
     answers.status.subsystems[0].summary = text();
     answers.peers.peers[0].name = text();
     answers.peers.peers[0].drops.insert(text(), 1);
+    answers.tunnel.offloads[0].state_reason = text();
+    answers.tunnel.batches[0].call = text();
+    answers.tunnel.drops.insert(text(), 1);
+    answers.offload.offload.as_mut().expect("set").name = text();
     answers.routes.routes[0].candidates[0].reason = text();
     answers.why.steps[0] = text();
     answers.neighbors.router_id = text();
@@ -27,7 +31,9 @@ fn evil() -> Answers {
 #[test]
 fn no_control_character_reaches_the_terminal() {
     let server = Server::start(evil());
-    for noun in ["status", "peers", "routes", "routes why ::1", "bgp neighbors", "certs"] {
+    let tunnel = ["tunnel", "tunnel offload", "tunnel offload udp-gso on"];
+    let nouns = ["status", "peers", "routes", "routes why ::1", "bgp neighbors", "certs"];
+    for noun in nouns.into_iter().chain(tunnel) {
         for format in ["table", "json", "yaml"] {
             let text = run(&server.socket(), &format!("{noun} -o {format}")).data();
             let control = text.chars().find(|found| found.is_control() && *found != '\n');
@@ -63,12 +69,18 @@ fn times_and_counters_at_their_limits() {
         answers.peers.peers[0].last_handshake_at = Some(limit);
         answers.peers.peers[0].rx_bytes = u64::MAX;
         answers.peers.peers[0].drops = [("a".to_owned(), u64::MAX), ("b".to_owned(), u64::MAX)].into();
+        answers.tunnel.listen_port = u32::MAX;
+        answers.tunnel.batches[0].packets = u64::MAX;
+        // Counts that fall where they should rise, and a whole that is less than its parts.
+        answers.tunnel.batches[0].cumulative[0].calls = u64::MAX;
+        answers.tunnel.batches[0].cumulative.push(Default::default());
+        answers.tunnel.batches[1].cumulative.clear();
         answers.neighbors.neighbors[0].state_since = limit;
         answers.neighbors.neighbors[0].hold_time_ms = u64::MAX;
         answers.certificates.certificates[0].not_after = limit;
         answers.certificates.certificates[0].renew_at = Some(limit);
         let server = Server::start(answers);
-        for noun in ["status", "peers", "bgp neighbors", "bgp neighbors azure-gw1", "certs"] {
+        for noun in ["status", "peers", "tunnel", "bgp neighbors", "bgp neighbors azure-gw1", "certs"] {
             for format in ["table", "json", "yaml"] {
                 assert!(!run(&server.socket(), &format!("{noun} -o {format}")).data().is_empty());
             }

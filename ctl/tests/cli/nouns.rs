@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use tempfile::TempDir;
+use tonic::Status;
 
 use crate::answers;
-use crate::server::Server;
+use crate::server::{Answers, Server};
 use crate::{Run, isthmusctl, run};
 
 const NOWHERE: &str = "/nonexistent/isthmusd.sock";
@@ -19,6 +20,47 @@ fn prefixes_go_out_canonical_and_addresses_as_given() {
         run(&server.socket(), arguments).data();
     }
     assert_eq!(server.asked(), ["", "10.20.0.0/16", "fd00::1/128", "10.20.3.4"]);
+}
+
+#[test]
+fn a_switch_goes_out_by_its_name() {
+    let server = Server::start(answers::healthy());
+    let names = ["tun-tso", "tun-uso", "tun-tcp-gro", "tun-udp-gro", "udp-gso", "udp-gro"];
+    for name in names {
+        for to in ["on", "off"] {
+            run(&server.socket(), &format!("tunnel offload {name} {to}")).data();
+        }
+    }
+    let expected = names.map(|name| [format!("{name} true"), format!("{name} false")]).concat();
+    assert_eq!(server.asked(), expected);
+}
+
+#[test]
+fn an_unknown_switch_is_a_usage_mistake_that_names_the_known_ones() {
+    let ran = run(Path::new(NOWHERE), "tunnel offload udp-gos on");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    for part in ["tun-tso, tun-uso, tun-tcp-gro, tun-udp-gro, udp-gso, udp-gro", "similar", "'udp-gso'"] {
+        assert!(ran.stderr.contains(part), "no {part:?} in {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_switch_that_a_daemon_of_another_version_does_not_know_is_a_usage_mistake_too() {
+    let refusal = Some(Status::invalid_argument("there is no offload \"udp-gso\"; the offloads are none"));
+    let server = Server::start(Answers { refusal, ..Answers::default() });
+    let ran = run(&server.socket(), "tunnel offload udp-gso on");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    assert!(ran.stderr.contains("the offloads are none"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_switch_that_the_kernel_refuses_fails_with_its_words() {
+    let words = "the kernel refuses tun-uso: Invalid argument (os error 22). It stays off";
+    let refusal = Some(Status::failed_precondition(words));
+    let server = Server::start(Answers { refusal, ..Answers::default() });
+    let ran = run(&server.socket(), "tunnel offload tun-uso on");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.contains(words), "{}", ran.stderr);
 }
 
 #[test]
@@ -81,6 +123,9 @@ fn completions_exist_for_each_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(Path::new(NOWHERE), &format!("generate completions {shell}")).data();
         assert!(script.contains("isthmusctl") && script.contains("neighbors"), "{shell}");
+        // The generator for fish knows no values of arguments without a dash.
+        let switches = shell == "fish" || script.contains("tun-tcp-gro");
+        assert!(script.contains("offload") && switches, "{shell}");
     }
 }
 
@@ -90,7 +135,9 @@ fn manual_pages_are_written() {
     let man = directory.path().join("man1");
     let output = isthmusctl().args(["generate", "man"]).arg(&man).output().expect("the binary starts");
     assert_eq!(Run::from(output).data(), "");
-    for page in ["isthmusctl.1", "isthmusctl-peers.1", "isthmusctl-bgp-neighbors.1"] {
+    for page in
+        ["isthmusctl.1", "isthmusctl-peers.1", "isthmusctl-bgp-neighbors.1", "isthmusctl-tunnel-offload.1"]
+    {
         assert!(man.join(page).is_file(), "{page}");
     }
 }

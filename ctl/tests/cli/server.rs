@@ -13,11 +13,13 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server as TonicServer;
 use tonic::{Request, Response, Status};
 
-/// What the server answers, one field for each request, and the last prefix and address that it was asked for.
+/// What the server answers, one field for each request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) status: GetStatusResponse,
     pub(crate) peers: ListPeersResponse,
+    pub(crate) tunnel: GetTunnelResponse,
+    pub(crate) offload: SetOffloadResponse,
     pub(crate) routes: ListRoutesResponse,
     pub(crate) why: ExplainRouteResponse,
     pub(crate) neighbors: ListBgpNeighborsResponse,
@@ -112,6 +114,18 @@ impl Control for Canned {
 
     async fn list_peers(&self, _: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
         self.reply("peers", &self.answers.peers)
+    }
+
+    async fn get_tunnel(&self, _: Request<GetTunnelRequest>) -> Result<Response<GetTunnelResponse>, Status> {
+        self.reply("tunnel", &self.answers.tunnel)
+    }
+
+    async fn set_offload(
+        &self,
+        request: Request<SetOffloadRequest>,
+    ) -> Result<Response<SetOffloadResponse>, Status> {
+        let SetOffloadRequest { name, on } = request.into_inner();
+        self.reply(format!("{name} {on}"), &self.answers.offload)
     }
 
     async fn list_routes(

@@ -18,11 +18,59 @@ fn peers() {
     prints(
         "peers",
         "\
-NAME        STATE  ENDPOINT         HANDSHAKE  RX       TX    DROPS  ALLOWED IPS      REASON
-azure-gw1   up     192.0.2.2:51820  2d3h       1.5 KiB  10 B  7      10.99.0.2/32 +2  handshake completed
-onprem-gw1  down   -                -          0 B      0 B   0      -                no handshake reply for 12 s from 203.0.113.9:51820
+NAME        STATE  ENDPOINT         HANDSHAKE  RX       TX    DROPS  MTU   ALLOWED IPS      REASON
+azure-gw1   up     192.0.2.2:51820  2d3h       1.5 KiB  10 B  7      1420  10.99.0.2/32 +2  handshake completed
+onprem-gw1  down   -                -          0 B      0 B   0      -     -                no handshake reply for 12 s from 203.0.113.9:51820
 ",
     );
+}
+
+#[test]
+fn tunnel() {
+    prints(
+        "tunnel",
+        "\
+Interface   isthmus0
+UDP port    51820
+Public key  0Xu3BuqgEzUiBBaVIjCvpGBPpfNRcU8NuYWQT1EUTRM=
+Workers     2
+
+NAME     STATE  WANTED  WHAT               REASON
+tun-tso  on     yes     what tun-tso does  default, or switched on
+tun-uso  off    yes     what tun-uso does  this kernel refuses it
+udp-gso  off    no      what udp-gso does  switched off
+
+CALL         CALLS  PACKETS  AVERAGE  1       2-8     9-64    MORE
+udp_send     1000   12345    12.3     50.0 %  25.0 %  20.0 %  5.0 %
+udp_receive  0      0        -        -       -       -       -
+
+DROPPED, OF NO PEER         PACKETS
+endpoint_refused (carried)  3
+no_route                    17
+",
+    );
+}
+
+#[test]
+fn a_tunnel_that_lost_nothing_says_so() {
+    let mut answers = answers::healthy();
+    answers.tunnel.drops.clear();
+    let server = Server::start(answers);
+    let page = run(&server.socket(), "tunnel").data();
+    assert!(page.ends_with("\n\nno drops but those of peers\n"), "{page}");
+}
+
+#[test]
+fn offloads() {
+    let expected = "\
+NAME     STATE  WANTED  WHAT               REASON
+udp-gso  off    no      what udp-gso does  switched off
+";
+    prints("tunnel offload udp-gso off", expected);
+    let server = Server::start(answers::healthy());
+    let all = run(&server.socket(), "tunnel offload").data();
+    assert_eq!(all.lines().count(), 4, "{all}");
+    assert!(run(&server.socket(), "tunnel").data().contains(&all));
 }
 
 #[test]
@@ -136,7 +184,7 @@ fn a_node_without_a_site_says_so() {
 #[test]
 fn tables_of_a_fabric_can_be_read_at_120_columns() {
     let server = Server::start(answers::healthy());
-    for arguments in ["peers", "bgp neighbors", "certs"] {
+    for arguments in ["peers", "tunnel", "bgp neighbors", "certs"] {
         let table = run(&server.socket(), arguments).data();
         let before_last = |line: &str| line.rfind("  ").map_or(0, |at| at + 2);
         let widest = table.lines().map(before_last).max();
@@ -149,6 +197,8 @@ fn an_empty_daemon_says_that_there_is_nothing() {
     let server = Server::start(answers::empty());
     let cases = [
         ("peers", "no tunnel peers\n"),
+        ("tunnel", "no tunnel is configured\n"),
+        ("tunnel offload", "no tunnel is configured\n"),
         ("routes", "no routes\n"),
         ("routes why 10.0.0.1", "no route to 10.0.0.1\n"),
         ("bgp neighbors", "no BGP speaker is configured\n"),

@@ -1,7 +1,7 @@
 //! The control API on a unix socket: translation only, it owns no state.
 //!
-//! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node, and no
-//! call changes anything.
+//! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node. One call
+//! changes something, `SetOffload`, and whoever may ask may make it: it costs speed at most, until the next start.
 
 mod bgp;
 mod certificates;
@@ -10,6 +10,7 @@ mod incoming;
 mod peers;
 mod routes;
 mod status;
+mod tunnel;
 
 use std::{
     net::Ipv4Addr,
@@ -19,9 +20,10 @@ use std::{
 };
 
 use isthmus_proto::control::{
-    ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest, GetStatusResponse, ListBgpNeighborsRequest,
-    ListBgpNeighborsResponse, ListCertificatesRequest, ListCertificatesResponse, ListPeersRequest,
-    ListPeersResponse, ListRoutesRequest, ListRoutesResponse,
+    ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest, GetStatusResponse, GetTunnelRequest,
+    GetTunnelResponse, ListBgpNeighborsRequest, ListBgpNeighborsResponse, ListCertificatesRequest,
+    ListCertificatesResponse, ListPeersRequest, ListPeersResponse, ListRoutesRequest, ListRoutesResponse,
+    SetOffloadRequest, SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
 use tokio::{sync::watch, task::JoinHandle};
@@ -33,7 +35,6 @@ use crate::{
     fib, identity,
     lifecycle::{CancellationToken, Readiness},
     routes::Board,
-    tunnel,
     unix_socket::{self, Socket},
 };
 
@@ -58,7 +59,7 @@ pub struct Parts {
     /// All routes.
     pub board: Board,
     /// Tunnels.
-    pub tunnel: Option<tunnel::Handle>,
+    pub tunnel: Option<crate::tunnel::Handle>,
     /// BGP sessions.
     pub bgp: Option<crate::bgp::Handle>,
     /// Who we are to BGP neighbors.
@@ -148,6 +149,17 @@ impl Control for Service {
 
     async fn list_peers(&self, _: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
         Ok(Response::new(peers::peers(&self.parts)))
+    }
+
+    async fn get_tunnel(&self, _: Request<GetTunnelRequest>) -> Result<Response<GetTunnelResponse>, Status> {
+        Ok(Response::new(tunnel::tunnel(&self.parts)))
+    }
+
+    async fn set_offload(
+        &self,
+        request: Request<SetOffloadRequest>,
+    ) -> Result<Response<SetOffloadResponse>, Status> {
+        tunnel::set_offload(&self.parts, request.into_inner()).await.map(Response::new)
     }
 
     async fn list_routes(

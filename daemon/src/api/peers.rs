@@ -33,5 +33,6 @@ fn peer(status: PeerStatus) -> Peer {
         drops: status.drops.into_iter().map(|(reason, packets)| (reason.to_owned(), packets)).collect(),
         persistent_keepalive_ms: status.persistent_keepalive.map_or(0, milliseconds),
         has_preshared_key: status.has_preshared_key,
+        mtu: status.mtu.into(),
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn describe() {
     );
     describe_counter!(
         PEER_DROPS,
-        "Packets to or from the peer that were dropped, by reason; zeros are left out"
+        "Packets to or from the peer that were dropped, by reason; endpoint_refused ones were carried; zeros are left out"
     );
     describe_gauge!(MTU, "Longest inner packet that is sent to the peer in one piece");
     describe_gauge!(OFFLOAD, "1 while the offload is in use");

@@ -67,12 +67,14 @@ pub struct PeerStatus {
     pub rx_packets: u64,
     /// Inner packets sent.
     pub tx_packets: u64,
-    /// Reason -> packets to or from this peer that were dropped; zeros are left out.
+    /// Reason -> packets to or from this peer that were dropped, or under `endpoint_refused` carried; zeros are left out.
     pub drops: BTreeMap<&'static str, u64>,
     /// Interval of unconditional keepalives.
     pub persistent_keepalive: Option<Duration>,
     /// True if a preshared key is mixed into the handshake.
     pub has_preshared_key: bool,
+    /// Longest inner packet that is sent to the peer in one piece, in bytes.
+    pub mtu: u16,
 }
 
 impl Peer {
@@ -176,6 +178,7 @@ impl Peer {
             drops: drops.map(|(reason, packets)| (reason.as_str(), packets)).collect(),
             persistent_keepalive: config.persistent_keepalive,
             has_preshared_key: config.preshared_key.is_some(),
+            mtu: self.session.mtu(),
         }
     }
 

@@ -84,13 +84,94 @@ pub struct Peer {
     pub rx_packets: u64,
     #[prost(uint64, tag = "11")]
     pub tx_packets: u64,
-    /// Drop reason -> packets.
+    /// Drop reason -> packets. All were dropped but those under "endpoint_refused": they were carried, and only the address that they
+    /// came from was not followed.
     #[prost(map = "string, uint64", tag = "12")]
     pub drops: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
     #[prost(uint64, tag = "13")]
     pub persistent_keepalive_ms: u64,
     #[prost(bool, tag = "14")]
     pub has_preshared_key: bool,
+    /// Longest inner packet that is sent to the peer in one piece, in bytes.
+    #[prost(uint32, tag = "15")]
+    pub mtu: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetTunnelRequest {}
+/// Nothing in it is set where no tunnel is configured.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetTunnelResponse {
+    /// Name of the TUN device.
+    #[prost(string, tag = "1")]
+    pub interface: ::prost::alloc::string::String,
+    /// UDP port, IPv4 and IPv6.
+    #[prost(uint32, tag = "2")]
+    pub listen_port: u32,
+    /// Base64, as `wg show` prints it.
+    #[prost(string, tag = "3")]
+    pub public_key: ::prost::alloc::string::String,
+    /// Pairs of packet threads.
+    #[prost(uint32, tag = "4")]
+    pub workers: u32,
+    #[prost(message, repeated, tag = "5")]
+    pub offloads: ::prost::alloc::vec::Vec<Offload>,
+    /// One entry for each kind of system call on the packet path.
+    #[prost(message, repeated, tag = "6")]
+    pub batches: ::prost::alloc::vec::Vec<BatchSizes>,
+    /// Drop reason -> packets that could not be told to belong to a peer, or belonged to one that was removed since.
+    #[prost(map = "string, uint64", tag = "7")]
+    pub drops: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+}
+/// A switch of the packet path.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Offload {
+    /// "tun-tso", "tun-uso", "tun-tcp-gro", "tun-udp-gro", "udp-gso", "udp-gro".
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub description: ::prost::alloc::string::String,
+    /// The operator's word: the configuration's, or that of the last SetOffload.
+    #[prost(bool, tag = "3")]
+    pub wanted: bool,
+    /// It is in use. Wanted and not active: the kernel refuses it.
+    #[prost(bool, tag = "4")]
+    pub active: bool,
+    #[prost(string, tag = "5")]
+    pub state_reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BatchSizes {
+    /// "tun_read", "tun_write", "udp_send", "udp_receive".
+    #[prost(string, tag = "1")]
+    pub call: ::prost::alloc::string::String,
+    /// In rising order; the last one counts all.
+    #[prost(message, repeated, tag = "2")]
+    pub cumulative: ::prost::alloc::vec::Vec<BatchBucket>,
+    /// Packets in all calls together.
+    #[prost(uint64, tag = "3")]
+    pub packets: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BatchBucket {
+    /// Absent: no limit.
+    #[prost(uint64, optional, tag = "1")]
+    pub at_most: ::core::option::Option<u64>,
+    /// Calls that carried as many packets or fewer.
+    #[prost(uint64, tag = "2")]
+    pub calls: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetOffloadRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub on: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetOffloadResponse {
+    /// Its new state.
+    #[prost(message, optional, tag = "1")]
+    pub offload: ::core::option::Option<Offload>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListRoutesRequest {
@@ -484,6 +565,58 @@ pub mod control_client {
                 .insert(GrpcMethod::new("isthmus.v1.Control", "ListPeers"));
             self.inner.unary(req, path, codec).await
         }
+        /// The tunnel engine: where it listens, its switches, and how much each of its system calls carries.
+        pub async fn get_tunnel(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetTunnelRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetTunnelResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/isthmus.v1.Control/GetTunnel",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("isthmus.v1.Control", "GetTunnel"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Uses an offload, or doesn't, from the next batch on: until the next start, or until a reload changes that switch.
+        /// INVALID_ARGUMENT: there is no such switch; the message names those that there are. FAILED_PRECONDITION: no tunnel is configured,
+        /// or the kernel refuses it; the message has its words, and the switch is off.
+        pub async fn set_offload(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetOffloadRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetOffloadResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/isthmus.v1.Control/SetOffload",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("isthmus.v1.Control", "SetOffload"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Prefixes with their path group, every candidate, and the state of the kernel route.
         pub async fn list_routes(
             &mut self,
@@ -613,6 +746,24 @@ pub mod control_server {
             request: tonic::Request<super::ListPeersRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListPeersResponse>,
+            tonic::Status,
+        >;
+        /// The tunnel engine: where it listens, its switches, and how much each of its system calls carries.
+        async fn get_tunnel(
+            &self,
+            request: tonic::Request<super::GetTunnelRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetTunnelResponse>,
+            tonic::Status,
+        >;
+        /// Uses an offload, or doesn't, from the next batch on: until the next start, or until a reload changes that switch.
+        /// INVALID_ARGUMENT: there is no such switch; the message names those that there are. FAILED_PRECONDITION: no tunnel is configured,
+        /// or the kernel refuses it; the message has its words, and the switch is off.
+        async fn set_offload(
+            &self,
+            request: tonic::Request<super::SetOffloadRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetOffloadResponse>,
             tonic::Status,
         >;
         /// Prefixes with their path group, every candidate, and the state of the kernel route.
@@ -795,6 +946,94 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListPeersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/isthmus.v1.Control/GetTunnel" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTunnelSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::GetTunnelRequest>
+                    for GetTunnelSvc<T> {
+                        type Response = super::GetTunnelResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetTunnelRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_tunnel(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTunnelSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/isthmus.v1.Control/SetOffload" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetOffloadSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::SetOffloadRequest>
+                    for SetOffloadSvc<T> {
+                        type Response = super::SetOffloadResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetOffloadRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::set_offload(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetOffloadSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
