@@ -81,7 +81,6 @@ fn refusal(error: &Error) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
 
     use tonic::Code;
 
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_refusal_has_the_kernels_words() {
-        let reason = io::Error::from_raw_os_error(libc::EINVAL);
+        let reason = "the kernel refuses it: Invalid argument (os error 22)".to_owned();
         let status = refusal(&Error::Offload { offload: "tun-uso", reason });
         assert_eq!(status.code(), Code::FailedPrecondition);
         for part in ["tun-uso", "Invalid argument", "stays off"] {

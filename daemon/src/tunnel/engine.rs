@@ -129,16 +129,16 @@ impl Engine {
             Offload::UdpGro => self.sockets.iter().try_for_each(|pair| pair.accept_merged(on)),
             Offload::TunTcpGro | Offload::TunUdpGro | Offload::UdpGso => Ok(()),
         };
-        tracing::info!(offload = offload.as_str(), on, "offload switched");
-        let refused = done.err().map(|error| {
+        if let Err(error) = done {
             self.offloads.refuse(offload, format!("the kernel refuses it: {error}"));
-            error
-        });
-        if on && !self.offloads.is_on(offload) {
-            let reason = refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
-            return Err(Error::Offload { offload: offload.as_str(), reason });
         }
-        Ok(())
+        match self.offloads.refusal(offload) {
+            Some(reason) if on => Err(Error::Offload { offload: offload.as_str(), reason }),
+            _ => {
+                tracing::info!(offload = offload.as_str(), on, "offload switched");
+                Ok(())
+            }
+        }
     }
 
     /// Lets the kernel merge what arrives, where that is wanted.

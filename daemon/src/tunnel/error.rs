@@ -63,12 +63,12 @@ pub enum Error {
         reason: io::Error,
     },
     /// The kernel does not do this offload.
-    #[error("the kernel refuses {offload}: {reason}. It stays off, and packets flow without it")]
+    #[error("{offload} cannot be switched on: {reason}. It stays off, and packets flow without it")]
     Offload {
         /// Name of the switch.
         offload: &'static str,
         /// What the kernel said.
-        reason: io::Error,
+        reason: String,
     },
     /// The change needs a restart. Nothing was applied.
     #[error("{0}: this needs a restart of isthmusd; nothing of the new [tunnel] section was applied")]

@@ -109,6 +109,11 @@ impl Offloads {
         news
     }
 
+    /// Why the kernel does not do it.
+    pub(super) fn refusal(&self, offload: Offload) -> Option<String> {
+        self.refused()[offload as usize].clone()
+    }
+
     /// Every switch.
     pub(super) fn status(&self) -> Vec<OffloadStatus> {
         let refused = self.refused();

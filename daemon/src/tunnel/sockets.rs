@@ -22,8 +22,9 @@ use super::{
 /// 10 ms at 10 Gb/s.
 const RECEIVE_BUFFER: usize = 16 << 20;
 const SEND_BUFFER: usize = 2 << 20;
-/// The mark of our datagrams, for routing rules and firewalls: "Is" in ASCII.
-pub(super) const MARK: u32 = 0x4973;
+/// The mark of our datagrams, for routing rules and firewalls. It has no bit that kube-proxy (0x4000, 0x8000), Cilium (0x0f00), Calico
+/// (0xffff0000), Tailscale (0xff0000) or the VPC CNI of AWS (0x80) gives a meaning.
+pub(super) const MARK: u32 = 0x73;
 
 /// Both sockets of one worker.
 pub(super) struct Sockets {
