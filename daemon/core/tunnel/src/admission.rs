@@ -111,7 +111,7 @@ mod tests {
             let us = PublicKey::from(&StaticSecret::from([1; 32]));
             let good = Tunn::new(StaticSecret::from([2; 32]), us, None, None, 7, None);
             let now = Instant::now();
-            let identity = Arc::new(Identity::new(StaticSecret::from([1; 32])));
+            let identity = Arc::new(Identity::new(crate::x25519::StaticSecret::from([1; 32])));
             let hashers = [RandomState::new(), RandomState::new()];
             Self { gate: Gate::new(identity, [3; 32], hashers, now), good, now }
         }

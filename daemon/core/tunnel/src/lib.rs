@@ -33,12 +33,10 @@ mod session;
 pub mod table;
 #[cfg(test)]
 mod testing;
+pub mod x25519;
 
 pub use clock::Now;
 pub use noise::Identity;
-
-/// The key types of Curve25519.
-pub use x25519_dalek as x25519;
 
 /// Bytes that the tunnel adds to an inner packet: 16 of header, 16 of authentication tag.
 pub const OVERHEAD: usize = 32;

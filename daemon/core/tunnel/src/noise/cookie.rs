@@ -143,7 +143,7 @@ fn cookie(secret: &Secret, source: SocketAddr) -> Cookie {
 
 #[cfg(test)]
 mod tests {
-    use x25519_dalek::StaticSecret;
+    use crate::x25519::StaticSecret;
 
     use super::*;
     use crate::noise::Identity;

@@ -1,7 +1,5 @@
 //! Initiation and response (WireGuard paper, sections 5.4.2 to 5.4.5), without their MACs.
 
-use x25519_dalek::{PublicKey, SharedSecret, StaticSecret};
-
 use super::{
     Identity, Remote,
     aead::Cipher,
@@ -9,6 +7,7 @@ use super::{
     message::{INITIATION, RESPONSE, kind, sender, word},
     tai64n::Timestamp,
 };
+use crate::x25519::{PublicKey, SharedSecret, StaticSecret};
 
 const CONSTRUCTION: &[u8] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 const IDENTIFIER: &[u8] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
@@ -52,15 +51,12 @@ impl Transcript {
 
     /// `None`: the point was of small order, so the product is known to everybody.
     fn mix_product(&mut self, product: &SharedSecret) -> Option<()> {
-        product.was_contributory().then(|| self.mix_key(product.as_bytes()))
+        product.as_ref().map(|product| self.mix_key(product))
     }
 
     /// As [`Transcript::mix_product`], and a key for the next field.
     fn mix_product_for_key(&mut self, product: &SharedSecret) -> Option<Cipher> {
-        if !product.was_contributory() {
-            return None;
-        }
-        let [chain, key] = kdf(&self.chain, product.as_bytes());
+        let [chain, key] = kdf(&self.chain, product.as_ref()?.as_slice());
         self.chain = chain;
         Some(Cipher::new(&key))
     }

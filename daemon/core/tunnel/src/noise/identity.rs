@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use x25519_dalek::{PublicKey, SharedSecret, StaticSecret};
-
 use super::hash::{Secret, hash};
+use crate::x25519::{PublicKey, SharedSecret, StaticSecret};
 
 /// This node's static key pair, with what follows from it.
 pub struct Identity {

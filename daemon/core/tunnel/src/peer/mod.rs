@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use x25519_dalek::PublicKey;
+use crate::x25519::PublicKey;
 use zeroize::Zeroize;
 
 use crate::{

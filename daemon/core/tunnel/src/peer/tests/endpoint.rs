@@ -88,7 +88,7 @@ fn a_forged_packet_from_a_captured_source_changes_nothing() {
 fn cookie_reply_moves_no_endpoint_and_is_no_sign_of_life() {
     let (mut a, _) = pair(None);
     let initiation = a.seal(&[inner(0, 0)]);
-    let limiter = RateLimiter::new(&PublicKey::from(&StaticSecret::from([2; 32])), 0);
+    let limiter = RateLimiter::new(&PublicKey::from(&StaticSecret::from([2; 32])).to_bytes().into(), 0);
     let mut reply = [0; 64];
     let source = address("203.0.113.66:1");
     let challenged = limiter.verify_packet(Some(source.ip()), &initiation[0], &mut reply);

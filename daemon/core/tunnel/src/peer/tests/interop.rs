@@ -2,16 +2,19 @@
 
 use std::sync::atomic::AtomicU64;
 
-use boringtun::noise::{Tunn, TunnResult, rate_limiter::RateLimiter};
+use boringtun::{
+    noise::{Tunn, TunnResult, rate_limiter::RateLimiter},
+    x25519 as other_x25519,
+};
 
 use super::*;
-use crate::{noise::message::INITIATION, x25519::StaticSecret};
+use crate::noise::message::INITIATION;
 
 /// The far end of our peer `End::new(1, 2, ..)`.
 fn other(preshared_key: Option<[u8; 32]>, handshakes_per_second: u64) -> Tunn {
-    let private = StaticSecret::from([2; 32]);
-    let limiter = RateLimiter::new(&PublicKey::from(&private), handshakes_per_second);
-    let us = PublicKey::from(&StaticSecret::from([1; 32]));
+    let private = other_x25519::StaticSecret::from([2; 32]);
+    let limiter = RateLimiter::new(&other_x25519::PublicKey::from(&private), handshakes_per_second);
+    let us = other_x25519::PublicKey::from(&other_x25519::StaticSecret::from([1; 32]));
     Tunn::new(private, us, preshared_key, None, 77, Some(Arc::new(limiter)))
 }
 
