@@ -24,9 +24,9 @@ pub(crate) const OFFSET: u16 = 0x1fff;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
+pub(crate) const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
+pub(crate) const DESTINATION_OPTIONS: u8 = 60;
 
 /// IPv6 extension headers that are walked; real packets have one or two.
 const MAX_EXTENSIONS: usize = 8;

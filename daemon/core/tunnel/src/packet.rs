@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 
+use crate::headers::{self, TCP, UDP};
+
 /// An IP packet whose header agrees with its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
@@ -18,31 +20,11 @@ pub struct Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// Source and destination port of a UDP packet, or of the first fragment of one. IPv6 extension headers other than that of a
-    /// fragment are not walked: the kernel puts none before the datagrams of a plain socket.
+    /// Source and destination port of a UDP packet, or of the first fragment of one.
     pub fn udp_ports(&self) -> Option<(u16, u16)> {
-        let transport = match self.source {
-            IpAddr::V4(_) => self.udp_v4(),
-            IpAddr::V6(_) => self.udp_v6(),
-        };
-        let [a, b, c, d] = *transport?.first_chunk()?;
+        let found = headers::transport(self.bytes).filter(|found| found.protocol == UDP && !found.later)?;
+        let [a, b, c, d] = *self.bytes.get(found.at..)?.first_chunk()?;
         Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
-    }
-
-    fn udp_v4(&self) -> Option<&[u8]> {
-        let header = self.bytes.first_chunk::<20>()?;
-        let offset = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
-        (header[9] == UDP && offset == 0).then(|| self.bytes.get(usize::from(header[0] & 0x0f) * 4..))?
-    }
-
-    fn udp_v6(&self) -> Option<&[u8]> {
-        let (header, rest) = self.bytes.split_first_chunk::<40>()?;
-        if header[6] != FRAGMENT {
-            return (header[6] == UDP).then_some(rest);
-        }
-        let (fragment, rest) = rest.split_first_chunk::<8>()?;
-        let offset = u16::from_be_bytes([fragment[2], fragment[3]]) & 0xfff8;
-        (fragment[0] == UDP && offset == 0).then_some(rest)
     }
 }
 
@@ -76,20 +58,10 @@ pub enum Malformed {
     },
 }
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+/// Protocols besides TCP and UDP that have their ports at the front (IANA numbers).
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
-
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
-
-/// IPv6 extension headers that are walked to find the ports; real packets have one or two.
-const MAX_EXTENSIONS: usize = 8;
 
 /// Reads an IPv4 or IPv6 packet and cuts off what follows it (padding).
 ///
@@ -120,12 +92,8 @@ fn parse_v4(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
     let bytes = &bytes[..total];
     let source = [header[12], header[13], header[14], header[15]];
     let destination = [header[16], header[17], header[18], header[19]];
-    let protocol = header[9];
-    // More-fragments flag or an offset: one of several fragments.
-    let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
-    let ports = if fragment { 0 } else { ports(protocol, &bytes[header_length..]) };
     let addresses = u64::from(u32::from_be_bytes(source)) << 32 | u64::from(u32::from_be_bytes(destination));
-    let flow = hash(&[addresses, u64::from(protocol) << 32 | u64::from(ports)]);
+    let flow = hash(&[addresses, transport(bytes, 0)]);
     Ok(Packet {
         bytes,
         source: Ipv4Addr::from(source).into(),
@@ -144,8 +112,8 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
     let source = u128::from_be_bytes(array(&header[8..24]));
     let destination = u128::from_be_bytes(array(&header[24..40]));
     let label = u32::from_be_bytes([0, header[1] & 0x0f, header[2], header[3]]);
-    let transport = v6_transport(header[6], &bytes[40..], label);
-    let flow = hash(&[high(source), low(source), high(destination), low(destination), transport]);
+    let flow =
+        hash(&[high(source), low(source), high(destination), low(destination), transport(bytes, label)]);
     Ok(Packet {
         bytes,
         source: Ipv6Addr::from(source).into(),
@@ -154,27 +122,14 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
     })
 }
 
-/// Walks the extension headers; what identifies the flow beyond its addresses.
-fn v6_transport(mut protocol: u8, mut rest: &[u8], label: u32) -> u64 {
-    for _ in 0..MAX_EXTENSIONS {
-        let (Some(&next), Some(&length)) = (rest.first(), rest.get(1)) else { break };
-        let size = match protocol {
-            HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => (usize::from(length) + 1) * 8,
-            AUTHENTICATION => (usize::from(length) + 2) * 4,
-            FRAGMENT => {
-                let offset = rest.get(2..4).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-                // An "atomic" fragment (RFC 6946) is a whole packet; any other shares only the label with its siblings.
-                if offset & 0xfff9 != 0 {
-                    return 1 << 63 | u64::from(label);
-                }
-                8
-            }
-            _ => break,
-        };
-        let Some(after) = rest.get(size..) else { break };
-        (protocol, rest) = (next, after);
+/// What identifies the flow beyond its addresses: protocol and ports, or of one of several fragments what they have in common.
+fn transport(packet: &[u8], label: u32) -> u64 {
+    let Some(found) = headers::transport(packet) else { return u64::from(label) };
+    match (found.version, found.fragment) {
+        (6, true) => 1 << 63 | u64::from(label),
+        (_, true) => u64::from(found.protocol) << 32,
+        (_, false) => u64::from(found.protocol) << 32 | u64::from(ports(found.protocol, &packet[found.at..])),
     }
-    u64::from(protocol) << 32 | u64::from(ports(protocol, rest))
 }
 
 /// Source and destination port where the protocol has them at the front, else 0.
@@ -219,6 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::headers::{DESTINATION_OPTIONS, FRAGMENT};
 
     /// A UDP packet over IPv4 with `extra` bytes of payload.
     fn v4(source: [u8; 4], destination: [u8; 4], ports: [u8; 4], extra: usize) -> Vec<u8> {
