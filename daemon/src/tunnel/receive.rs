@@ -15,11 +15,14 @@ use super::{
     snapshot::Snapshot,
     sockets::Sockets,
     sys::ReceiveBatch,
+    transmit,
     tun::Queue,
 };
 
 /// Batches from one socket before the other has its turn.
 const TURN: usize = 16;
+/// After so few datagrams the thread has time to look for answers itself.
+const FEW: u64 = 8;
 /// What was opened is delivered before more than this many bytes wait for that.
 const ENOUGH: usize = 64 * 1024;
 
@@ -32,12 +35,16 @@ pub(super) fn run(
     queue: &Queue,
     sockets: &Sockets,
     identity: Arc<Identity>,
+    transmitter: &transmit::Shared,
 ) -> io::Result<()> {
     let mut receiver = Receiver::new(identity);
     let mut waiter = engine.waiter(sockets.all());
     while waiter.wait()? {
         for socket in sockets.all() {
-            receiver.turn(engine, queue, sockets, socket);
+            let taken = receiver.turn(engine, queue, sockets, socket);
+            if (1..=FEW).contains(&taken) {
+                transmitter.answer(engine, queue, sockets);
+            }
         }
     }
     Ok(())
@@ -70,25 +77,29 @@ impl Receiver {
         }
     }
 
-    fn turn(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets, socket: BorrowedFd<'_>) {
+    /// Takes what one socket has; how many datagrams that were.
+    fn turn(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets, socket: BorrowedFd<'_>) -> u64 {
+        let mut taken = 0;
         for _ in 0..TURN {
             match self.batch.receive(socket) {
                 Ok(more) => {
-                    self.forward(engine, queue, sockets);
+                    taken += self.forward(engine, queue, sockets);
                     if !more {
-                        return;
+                        break;
                     }
                 }
                 // An ICMP error from some host that we sent to: it says nothing about the next datagram.
                 Err(error) => tracing::debug!(%error, "the socket reports an error"),
             }
         }
+        taken
     }
 
-    /// Opens the batch run by run, and writes what may enter.
-    fn forward(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets) {
+    /// Opens the batch run by run, and writes what may enter; how many datagrams it had.
+    fn forward(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets) -> u64 {
         let (snapshot, now) = (engine.snapshot.load(), now());
-        self.batch.message_sizes().for_each(|datagrams| engine.batches.udp_receive.record(datagrams));
+        let sizes = self.batch.message_sizes().inspect(|size| engine.batches.udp_receive.record(*size));
+        let taken = sizes.sum();
         let mut delivery = self.deliverer.start(engine, &snapshot, queue);
         let mut datagrams = self.batch.datagrams().peekable();
         let mut inbox: Vec<Opened<'_>> = Vec::new();
@@ -108,6 +119,7 @@ impl Receiver {
         }
         delivery.finish();
         self.opener.answer(engine, sockets, now);
+        taken
     }
 }
 

@@ -43,15 +43,19 @@ fn start_pair(
     ended: &Arc<Notify>,
     worker: usize,
 ) -> io::Result<[Thread; 2]> {
+    let shared = Arc::<transmit::Shared>::default();
     let transmit = {
-        let engine = Arc::clone(engine);
-        let body = move || transmit::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker]);
+        let (engine, shared) = (Arc::clone(engine), Arc::clone(&shared));
+        let body =
+            move || transmit::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker], &shared);
         spawn(format!("isthmus-tx{worker}"), ended, body)?
     };
     let receive = {
         let (engine, identity) = (Arc::clone(engine), Arc::clone(identity));
-        let body =
-            move || receive::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker], identity);
+        let body = move || {
+            let (queue, sockets) = (&engine.tun.queues()[worker], &engine.sockets[worker]);
+            receive::run(&engine, queue, sockets, identity, &shared)
+        };
         spawn(format!("isthmus-rx{worker}"), ended, body)?
     };
     Ok([transmit, receive])

@@ -5,7 +5,12 @@ mod notices;
 mod router;
 mod work;
 
-use std::{io, ops::Range, os::fd::AsFd};
+use std::{
+    io,
+    ops::Range,
+    os::fd::AsFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use isthmus_tunnel::{Now, buffer::Outbox, offload::vnet};
 
@@ -34,10 +39,10 @@ const TURN: usize = 16;
 ///
 /// # Errors
 /// When the device is gone.
-pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets) -> io::Result<()> {
-    let mut transmitter = Transmitter::new();
+pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets, shared: &Shared) -> io::Result<()> {
     let mut waiter = engine.waiter(std::iter::once(queue.as_fd()));
     while waiter.wait()? {
+        let mut transmitter = shared.lock();
         for _ in 0..TURN {
             if !transmitter.fill(queue)? {
                 break;
@@ -46,6 +51,28 @@ pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// The transmitter of a queue, shared by the two threads of a worker. Whoever holds it reads the queue and sends what was read, so the
+/// order of packets is that of the queue.
+#[derive(Default)]
+pub(super) struct Shared(Mutex<Transmitter>);
+
+impl Shared {
+    /// Sends what the device has to say right now, unless the other thread is at it. For the thread that has just written to the
+    /// device: the answer of a host behind it then needs no other thread to wake up.
+    pub(super) fn answer(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) {
+        let Ok(mut transmitter) = self.0.try_lock() else { return };
+        // An error is for the thread that waits for the device: it ends with it.
+        if matches!(transmitter.fill(queue), Ok(true)) {
+            transmitter.forward(engine, queue, sockets);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Transmitter> {
+        // A panic while it was held lost a batch; the next one starts afresh.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Transmitter {
@@ -58,8 +85,8 @@ struct Transmitter {
     notices: Notices,
 }
 
-impl Transmitter {
-    fn new() -> Self {
+impl Default for Transmitter {
+    fn default() -> Self {
         Self {
             memory: vec![0; ENOUGH + LONGEST],
             packets: Vec::with_capacity(BATCH),
@@ -69,7 +96,9 @@ impl Transmitter {
             notices: Notices::default(),
         }
     }
+}
 
+impl Transmitter {
     /// Reads what is there, up to a batch; false if there is nothing.
     fn fill(&mut self, queue: &Queue) -> io::Result<bool> {
         self.packets.clear();
