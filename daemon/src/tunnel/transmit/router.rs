@@ -67,9 +67,10 @@ impl<'a> Router<'a> {
             Err(_) => return self.drop(Drop::Malformed),
         };
         let peer = self.snapshot.peer(facts.peer)?;
-        let most = if facts.v6 { peer.session.mtu().max(V6_LEAST) } else { peer.session.mtu() };
+        let mtu = peer.session.mtu();
+        let most = if facts.v6 { mtu.max(V6_LEAST) } else { mtu };
         let packet = &mut packet[..facts.length];
-        match shape(header, packet, most) {
+        match shape(header, packet, mtu) {
             Ok(split) => self.fit(split, peer, &facts, most),
             Err(_) => self.drop(Drop::Malformed),
         }
