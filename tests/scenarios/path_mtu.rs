@@ -307,9 +307,9 @@ fn a_black_hole_is_noticed_and_the_connection_goes_on() {
         let mesh = start(Family::V4, 1500, "[tunnel.offload]\nudp_gso = false\n", bins);
         let streams = streams(&mesh);
         both_find(&mesh, 1480, FULL, LIMIT);
-        // Something in between loses what is longer, and nobody says so. A bridge leaves room for a VLAN tag.
+        // Something in between loses what is longer, and nobody says so.
         for n in [1, 2] {
-            Netns::named("hub").set_mtu(&mesh::name(n), 1396).unwrap();
+            Netns::named("hub").set_mtu(&mesh::name(n), 1400).unwrap();
         }
         both_find(&mesh, 1400, 1340, PATIENCE);
         goes_on(&mesh, &streams);

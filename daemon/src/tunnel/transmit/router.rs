@@ -1,6 +1,6 @@
 //! Which peer carries a packet, and in which shape.
 
-use std::time::Instant;
+use std::{net::IpAddr, time::Instant};
 
 use isthmus_tunnel::{
     buffer::Plaintext,
@@ -42,6 +42,7 @@ struct Facts {
     /// Bytes that belong to the packet.
     length: usize,
     v6: bool,
+    destination: IpAddr,
 }
 
 impl<'a> Router<'a> {
@@ -83,7 +84,8 @@ impl<'a> Router<'a> {
             return None;
         }
         let Some(peer) = self.table.route(packet) else { return self.drop(Drop::NoRoute) };
-        Some(Facts { peer, length: packet.bytes.len(), v6: packet.source.is_ipv6() })
+        let (length, v6) = (packet.bytes.len(), packet.source.is_ipv6());
+        Some(Facts { peer, length, v6, destination: packet.destination })
     }
 
     /// A packet that is too long for the path to its peer goes in fragments if its sender allows that; else the sender is told.
@@ -100,7 +102,7 @@ impl<'a> Router<'a> {
             return Some(Work { peer: facts.peer, pieces: Pieces::Fragments(fragments) });
         }
         peer.counters.drops.add(Drop::TooBig, packets);
-        self.notices.too_big(&first, most, self.snapshot.own(facts.v6), self.queue, self.now);
+        self.notices.too_big(&first, most, facts.destination, self.queue, self.now);
         None
     }
 
