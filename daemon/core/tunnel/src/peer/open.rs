@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use super::{
     Peer,
     lease::Lease,
-    probing::{self, Arrived},
+    probing::{self, Answers, Arrived},
     state::{Judge, State},
 };
 use crate::{
@@ -106,25 +106,26 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
             return;
         }
         tally.flush(&self.peer.counters.received_packets, &self.peer.counters.received_bytes);
+        let (lease, answers) = self.note(&session, tally.packets > 0);
+        self.send_staged(lease);
+        answers.send(self.out);
+    }
+
+    /// Tells the peer what came; the right to send what waited for it, and what there is to answer.
+    fn note(&mut self, session: &Arc<Session>, data: bool) -> (Option<Lease>, Answers) {
         let mut state = self.peer.lock(self.now);
         for mark in self.marks.drain(..) {
             state.follow(mark.path, &mut self.judge);
         }
         state.note_path(self.now.instant);
-        let lease = state.received(&session, tally.packets > 0, self.now, self.out);
+        let lease = state.received(session, data, self.now, self.out);
         if lease.is_some() {
             state.timers.data_sent(self.now.instant);
         }
-        let answers = state.probing.hear(&self.path_messages, self.now.instant);
+        let answers = state.hear(&self.path_messages, self.now.instant);
         self.path_messages.clear();
-        let answering =
-            if answers.is_empty() { None } else { state.lease_alone(answers.len(), self.now.instant) };
         self.earlier |= state.is_earlier(self.now.instant);
-        drop(state);
-        self.send_staged(lease);
-        if let Some(lease) = answering {
-            probing::answer(lease, &answers, self.out);
-        }
+        (lease, answers)
     }
 
     /// Leaves fresh messages in `marks` and fresh packets in the inbox, in order.

@@ -50,14 +50,6 @@ impl Probing {
             self.update(|search| search.on_refused(id, now));
         }
     }
-
-    /// Takes what came as path messages; to which of them there is an answer.
-    pub(super) fn hear(&mut self, messages: &[Arrived], now: Instant) -> Vec<Message> {
-        for message in messages.iter().filter(|message| message.message.kind == Kind::Ack) {
-            self.update(|search| search.on_ack(message.message.id, message.message.size, now));
-        }
-        messages.iter().filter_map(|message| message.message.reply(message.length)).collect()
-    }
 }
 
 /// A path message that came out of the tunnel.
@@ -78,9 +70,19 @@ pub(super) fn read(payload: &[u8]) -> Result<Arrived, path_mtu::Malformed> {
     Ok(Arrived { message: Message::decode(payload)?, length: payload.len() })
 }
 
-/// Sends answers with the lease that was taken for them.
-pub(super) fn answer(mut lease: Lease, answers: &[Message], out: &mut Outbox) {
-    answers.iter().for_each(|message| send(&mut lease, message, out));
+/// What there is to answer, and the right to.
+#[derive(Default)]
+pub(super) struct Answers {
+    lease: Option<Lease>,
+    messages: Vec<Message>,
+}
+
+impl Answers {
+    pub(super) fn send(mut self, out: &mut Outbox) {
+        if let Some(lease) = &mut self.lease {
+            self.messages.iter().for_each(|message| send(lease, message, out));
+        }
+    }
 }
 
 fn send(lease: &mut Lease, message: &Message, out: &mut Outbox) {
@@ -88,6 +90,19 @@ fn send(lease: &mut Lease, message: &Message, out: &mut Outbox) {
 }
 
 impl State {
+    /// Takes what came as path messages.
+    pub(super) fn hear(&mut self, arrived: &[Arrived], now: Instant) -> Answers {
+        for Arrived { message, .. } in arrived.iter().filter(|arrived| arrived.message.kind == Kind::Ack) {
+            self.probing.update(|search| search.on_ack(message.id, message.size, now));
+        }
+        let replies = arrived.iter().filter_map(|arrived| arrived.message.reply(arrived.length));
+        let messages: Vec<Message> = replies.collect();
+        if messages.is_empty() {
+            return Answers::default();
+        }
+        Answers { lease: self.lease_alone(messages.len(), now), messages }
+    }
+
     /// Sends what the search wants to send now. To the timers it is nothing: it may be too big to arrive, and who drops it does not
     /// answer.
     pub(super) fn probe(&mut self, now: Instant, probes: &mut Outbox) {
