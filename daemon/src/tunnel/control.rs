@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use isthmus_tunnel::buffer::Outbox;
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     time::sleep_until,
@@ -18,10 +17,10 @@ use super::{
     Config, Error, Offload,
     attention::Attention,
     changes::{self, Changes},
-    engine::{self, Engine},
+    engine::Engine,
     link::Link,
     peers::{self, Peers},
-    send::{Sender, WhenFull},
+    post::Post,
 };
 use crate::{
     lifecycle::CancellationToken,
@@ -64,42 +63,28 @@ pub(super) struct Control {
     pub(super) _metrics: crate::scrape::Update,
 }
 
-/// What there is to send from here.
-struct Post {
-    outbox: Outbox,
-    sender: Sender,
-}
-
-impl Post {
-    fn send(&mut self, engine: &Engine) {
-        if let Some(sockets) = engine.sockets.first() {
-            engine.send(&mut self.sender, sockets, &mut self.outbox, WhenFull::Drop, engine::now());
-        }
-    }
-}
-
 impl Control {
     /// Runs until told to stop, then ends the packet threads; the TUN device goes with them.
     pub(super) async fn run(mut self) {
-        let mut post = Post { outbox: Outbox::new(), sender: Sender::new() };
+        let mut post = Post::new(Arc::clone(&self.engine));
         loop {
             let due = self.peers.next_due();
             tokio::select! {
                 () = self.stop.cancelled() => break,
-                () = until(due) => self.peers.look_at_due(&mut post.outbox),
-                indices = self.attention.next() => self.look_at(&indices, &mut post.outbox),
+                () = until(due) => self.peers.look_at_due(&mut post),
+                indices = self.attention.next() => self.look_at(&indices, &mut post),
                 () = self.watcher.changed() => self.routes_changed().await,
                 Some(request) = self.requests.recv() => self.answer(request).await,
                 () = self.ended.notified() => self.thread_ended(),
             }
-            post.send(&self.engine);
+            post.send();
         }
         self.end().await;
     }
 
-    fn look_at(&mut self, indices: &[u32], outbox: &mut Outbox) {
+    fn look_at(&mut self, indices: &[u32], post: &mut Post) {
         for index in indices {
-            self.peers.look_at(*index, outbox);
+            self.peers.look_at(*index, post);
         }
         if self.peers.any_named(indices) {
             self.peers.announce_endpoints(&self.board);

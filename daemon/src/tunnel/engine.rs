@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -106,6 +107,17 @@ impl Engine {
             self.drops.add(Drop::Send, dropped);
         }
         outbox.clear();
+        sender.take_narrow().into_iter().for_each(|remote| self.doubt(remote, now.instant));
+    }
+
+    /// The way to there is narrower than thought: whoever is there is measured anew.
+    fn doubt(&self, remote: SocketAddr, now: Instant) {
+        let snapshot = self.snapshot.load();
+        let there = |peer: &&Arc<Peer>| peer.session.endpoint() == Some(remote);
+        for peer in snapshot.peers.iter().filter(there) {
+            peer.session.path_refused(now);
+            self.look_at(peer);
+        }
     }
 
     /// The UDP port.

@@ -14,7 +14,8 @@ use isthmus_tunnel::peer::State;
 use isthmus_tunnel::{
     Identity,
     counters::Counters,
-    peer::{Peer as Session, Settings},
+    path_mtu,
+    peer::{PathMtu, Peer as Session, Settings},
     x25519::PublicKey,
 };
 
@@ -55,8 +56,10 @@ pub struct PeerStatus {
     pub allowed_ips: Vec<IpNet>,
     /// Whether it answers.
     pub state: State,
-    /// Why it is in that state.
+    /// Why it is in that state, and what is wrong with its path.
     pub state_reason: String,
+    /// The largest outer packet that reaches it, in bytes; `None`: not known, or it is another implementation, which does not say.
+    pub path_mtu: Option<u16>,
     /// Unix time in seconds of the last completed handshake; `None`: there was none yet.
     pub last_handshake_at: Option<i64>,
     /// Bytes of inner packets received.
@@ -170,6 +173,7 @@ impl Peer {
             allowed_ips: config.allowed_ips.clone(),
             state: session.state,
             state_reason: self.reason(session.reason, session.endpoint),
+            path_mtu: self.session.path_mtu().found,
             last_handshake_at: session.handshake.map(unix_seconds),
             rx_bytes: count(&self.counters.received_bytes),
             tx_bytes: count(&self.counters.sent_bytes),
@@ -186,8 +190,20 @@ impl Peer {
         match &self.resolution().problem {
             Some(why) if endpoint.is_none() => why.clone(),
             Some(why) if !self.is_up() => format!("{reason}; {why}"),
+            _ if self.is_up() => with_path(reason, self.session.path_mtu()),
             _ => reason,
         }
+    }
+}
+
+/// Adds what makes the path narrower than the tunnel could use.
+fn with_path(reason: String, path: PathMtu) -> String {
+    use path_mtu::State::{Floor, Limited, Refused};
+    match (path.found, path.state) {
+        (Some(found), why @ (Limited | Refused | Floor)) => {
+            format!("{reason}; outer packets of up to {found} bytes reach it: {why}")
+        }
+        _ => reason,
     }
 }
 

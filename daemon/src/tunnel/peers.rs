@@ -7,11 +7,11 @@ use std::{
     time::Instant,
 };
 
-use isthmus_tunnel::{Identity, buffer::Outbox, table::Underlay};
+use isthmus_tunnel::{Identity, path_mtu, table::Underlay};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Config, Endpoint, PeerConfig, attention::Attention, engine, metrics, peer::Peer, resolve,
+    Config, Endpoint, PeerConfig, attention::Attention, engine, metrics, peer::Peer, post::Post, resolve,
     snapshot::Snapshot,
 };
 use crate::routes::{Board, PeerName};
@@ -32,6 +32,7 @@ struct Entry {
     due: Option<Instant>,
     /// As last logged.
     up: bool,
+    path_mtu: Option<u16>,
 }
 
 impl Peers {
@@ -56,7 +57,7 @@ impl Peers {
         let index = peer.index;
         let resolver = resolve::spawn(&peer, &self.attention);
         let up = peer.is_up();
-        self.by_index.insert(index, Entry { peer, _resolver: resolver, due: None, up });
+        self.by_index.insert(index, Entry { peer, _resolver: resolver, due: None, up, path_mtu: None });
         self.attention.ask(index);
     }
 
@@ -91,20 +92,21 @@ impl Peers {
     }
 
     /// Looks at every peer whose time has come.
-    pub(super) fn look_at_due(&mut self, out: &mut Outbox) {
+    pub(super) fn look_at_due(&mut self, post: &mut Post) {
         let now = Instant::now();
         while let Some((due, index)) = self.schedule.first().copied()
             && due <= now
         {
             self.schedule.remove(&(due, index));
-            self.look_at(index, out);
+            self.look_at(index, post);
         }
     }
 
     /// Does what is due at a peer, plans the next look and logs what changed.
-    pub(super) fn look_at(&mut self, index: u32, out: &mut Outbox) {
+    pub(super) fn look_at(&mut self, index: u32, post: &mut Post) {
         let Some(entry) = self.by_index.get_mut(&index) else { return };
-        let due = entry.peer.session.tick(engine::now(), out);
+        let due = tick(&entry.peer, post);
+        entry.log_path();
         let up = entry.peer.is_up();
         if std::mem::replace(&mut entry.up, up) != up {
             log(&entry.peer, up);
@@ -143,6 +145,37 @@ impl Peers {
         let underlay = Underlay { overlay: config.addresses.clone(), endpoints: board.underlay() };
         Snapshot::new(self.list.clone(), &board.snapshot(), underlay)
     }
+}
+
+impl Entry {
+    /// Tells when another size passes than before. That all is well at first is no news.
+    fn log_path(&mut self) {
+        let path = self.peer.session.path_mtu();
+        if path.found.is_none() || path.found == self.path_mtu {
+            return;
+        }
+        let is_news = self.path_mtu.is_some() || path.state != path_mtu::State::Whole;
+        self.path_mtu = path.found;
+        if is_news {
+            let (name, mtu) = (&*self.peer.name, self.peer.session.mtu());
+            tracing::info!(peer = name, path_mtu = path.found, mtu, reason = %path.state, "path MTU found");
+        }
+    }
+}
+
+/// Sizes that the kernel refuses at once are all there is to try in one go.
+const REFUSALS: usize = 32;
+
+/// Does what is due and sends probes, until none is refused; when to come again.
+fn tick(peer: &Peer, post: &mut Post) -> Option<Instant> {
+    for _ in 0..REFUSALS {
+        let due = peer.session.tick(engine::now(), &mut post.outbox, &mut post.probes);
+        if post.send_probes() {
+            return due;
+        }
+        peer.session.probe_refused(Instant::now());
+    }
+    Some(Instant::now())
 }
 
 fn log(peer: &Peer, up: bool) {

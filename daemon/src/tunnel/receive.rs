@@ -144,10 +144,10 @@ impl Opener {
         };
         let peer = snapshot.peer(slot)?;
         let captures = |address| snapshot.table.captures(address);
-        let was_up = peer.is_up();
+        let before = (peer.is_up(), peer.session.mtu());
         let run = std::iter::once(first).chain(more);
         let sooner = peer.session.open(run, captures, now, &mut self.outbox, inbox);
-        if sooner || was_up != peer.is_up() {
+        if sooner || before != (peer.is_up(), peer.session.mtu()) {
             engine.look_at(peer);
         }
         Some(slot)

@@ -1,6 +1,6 @@
 //! What the packet threads read: replaced as a whole, never changed.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use isthmus_tunnel::{
     receive::Demux,
@@ -15,8 +15,6 @@ pub(super) struct Snapshot {
     pub(super) peers: Vec<Arc<Peer>>,
     pub(super) table: Table,
     pub(super) demux: Demux,
-    /// One overlay address of this node for each family, to speak from.
-    own: [Option<IpAddr>; 2],
 }
 
 impl Snapshot {
@@ -29,18 +27,9 @@ impl Snapshot {
             let (selected, feasible) = slots_of(route, &slots);
             builder.route(route.prefix, &selected, &feasible);
         }
-        let own = [false, true].map(|v6| {
-            let addresses = underlay.overlay.iter().map(|net| net.addr());
-            addresses.into_iter().find(|address| address.is_ipv6() == v6)
-        });
         builder.underlay(underlay);
         let table = builder.build();
-        Self { peers, table, demux, own }
-    }
-
-    /// An overlay address of this node; `None`: it has none of that family.
-    pub(super) fn own(&self, v6: bool) -> Option<IpAddr> {
-        self.own[usize::from(v6)]
+        Self { peers, table, demux }
     }
 
     pub(super) fn peer(&self, slot: Slot) -> Option<&Arc<Peer>> {

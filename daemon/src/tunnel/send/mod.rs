@@ -5,6 +5,7 @@ mod trouble;
 
 use std::{
     io,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -42,11 +43,13 @@ pub(super) trait Wire {
 pub(super) struct Sender {
     space: SendSpace,
     trouble: Trouble,
+    /// Where datagrams turned out larger than the route takes.
+    narrow: Vec<SocketAddr>,
 }
 
 impl Sender {
     pub(super) fn new() -> Self {
-        Self { space: SendSpace::new(), trouble: Trouble::default() }
+        Self { space: SendSpace::new(), trouble: Trouble::default(), narrow: Vec::new() }
     }
 
     /// Sends everything in order; the number of datagrams that the kernel did not take.
@@ -66,6 +69,11 @@ impl Sender {
         runs.map(|run| self.send_run(wire, run, when_full, now, batches)).sum()
     }
 
+    /// Where datagrams turned out larger than the route takes, since the last call. They were sent all the same, in fragments.
+    pub(super) fn take_narrow(&mut self) -> Vec<SocketAddr> {
+        std::mem::take(&mut self.narrow)
+    }
+
     /// Sends messages of one family.
     fn send_run(
         &mut self,
@@ -75,20 +83,23 @@ impl Sender {
         now: Instant,
         batches: &Histogram,
     ) -> u64 {
-        let (mut dropped, mut waited) = (0, false);
+        let (mut dropped, mut waited, mut again) = (0, false, false);
         while let Some(first) = run.first() {
             match wire.send(&mut self.space, run) {
                 Ok(sent) => {
                     let sent = sent.clamp(1, run.len());
                     run[..sent].iter().for_each(|message| batches.record(pack::datagrams(message)));
-                    (run, waited) = (&run[sent..], false);
+                    (run, waited, again) = (&run[sent..], false, false);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_full(&error) && when_full == WhenFull::Wait && !waited => {
                     wire.wait(is_v6(first), PATIENCE);
                     waited = true;
                 }
+                // The socket may have been in use for a probe just then (`Sockets::send_whole`).
+                Err(error) if is_too_big(&error) && first.segment.is_none() && !again => again = true,
                 Err(error) => {
+                    (waited, again) = (false, false);
                     dropped += self.otherwise(wire, first, &error, now, batches);
                     run = &run[1..];
                 }
@@ -116,7 +127,8 @@ impl Sender {
             let before = left.len();
             left = self.try_way(wire, message, left, way, batches);
             if left.len() < before {
-                self.trouble.note(message, way, error, now);
+                let narrow = self.trouble.note(message, way, error, now);
+                self.narrow.extend(narrow.filter(|remote| !self.narrow.contains(remote)));
             }
             if left.is_empty() {
                 return 0;
@@ -165,6 +177,10 @@ impl Sender {
 
 fn is_v6(message: &Message<'_>) -> bool {
     message.path.remote.is_ipv6()
+}
+
+fn is_too_big(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
 fn is_full(error: &io::Error) -> bool {

@@ -108,11 +108,14 @@ fn what_a_link_cannot_cut_goes_singly_and_nothing_is_lost() {
         let kernel = Kernel::new(|message: &Message<'_>| message.segment.map(|_| code));
         assert_eq!(rig.send(&kernel, &outbox), 0, "{code}");
         assert_eq!(kernel.datagrams(), datagrams);
+        // Larger than the route takes: then somebody should measure anew. The word is given once.
+        let narrow = if code == libc::EIO { vec![] } else { vec![path().remote] };
+        assert_eq!((rig.sender.take_narrow(), rig.sender.take_narrow()), (narrow, vec![]));
         // The next batch does not run into it again, a second later neither.
         rig.now += Duration::from_secs(1);
         let before = *kernel.calls.borrow();
         assert_eq!(rig.send(&kernel, &outbox), 0);
-        assert_eq!(*kernel.calls.borrow() - before, 1);
+        assert_eq!((*kernel.calls.borrow() - before, rig.sender.take_narrow()), (1, vec![]));
         // Later the kernel is asked again: the route may be another one.
         rig.now += Duration::from_secs(60);
         let later = Kernel::new(|_| None);
@@ -159,6 +162,24 @@ fn one_datagram_that_nothing_helps_takes_no_other_along() {
     assert_eq!(Rig::new().send(&kernel, &outbox), 1);
     datagrams.remove(30);
     assert_eq!(kernel.datagrams(), datagrams);
+}
+
+#[test]
+fn a_datagram_that_a_probe_was_in_the_way_of_is_sent_again_as_it_was() {
+    let mut outbox = Outbox::new();
+    [1, 2].into_iter().for_each(|n| outbox.push(&vec![n; 1400 + usize::from(n)], path(), Ecn::NotEct));
+    // It is asked twice for each call that it refuses.
+    let refusals = RefCell::new(2_u8);
+    let kernel =
+        Kernel::new(|_| (refusals.replace_with(|left| left.saturating_sub(1)) > 0).then_some(libc::EMSGSIZE));
+    let mut rig = Rig::new();
+    assert_eq!(rig.send(&kernel, &outbox), 0);
+    let sent = kernel.sent.borrow();
+    let lengths: Vec<_> = sent.iter().map(|sent| (sent.bytes.len(), sent.from)).collect();
+    assert_eq!(lengths, [(1401, true), (1402, true)]);
+    assert_eq!(rig.sender.take_narrow(), []);
+    // What is too big at all times is given up.
+    assert_eq!(rig.send(&Kernel::new(|_| Some(libc::EMSGSIZE)), &outbox), 2);
 }
 
 #[test]

@@ -79,19 +79,28 @@ impl Trouble {
         message
     }
 
-    /// Remembers that the message, refused with `error`, went this way.
-    pub(super) fn note(&mut self, message: &Message<'_>, way: Way, error: &io::Error, now: Instant) {
+    /// Remembers that the message, refused with `error`, went this way. Returns where it went, if its datagrams are larger than the
+    /// route takes.
+    pub(super) fn note(
+        &mut self,
+        message: &Message<'_>,
+        way: Way,
+        error: &io::Error,
+        now: Instant,
+    ) -> Option<SocketAddr> {
         let until = now + RETRY;
         if way.singly {
             // EIO says that the link cannot do it, whatever the size.
             let refused = message.segment.map_or(0, usize::from);
-            let limit = if error.raw_os_error() == Some(libc::EIO) { 0 } else { refused };
-            remember(&mut self.merging, message.path.remote, (limit, until));
+            let is_size = error.raw_os_error() != Some(libc::EIO);
+            remember(&mut self.merging, message.path.remote, (if is_size { refused } else { 0 }, until));
             tracing::info!(to = %message.path.remote, size = refused, reason = %error, "datagrams are sent one by one");
+            return is_size.then_some(message.path.remote);
         } else if let (true, Some(local)) = (way.any_source, message.path.local) {
             remember(&mut self.sources, local, until);
             tracing::info!(from = %local, reason = %error, "source address gone: the kernel chooses another");
         }
+        None
     }
 }
 

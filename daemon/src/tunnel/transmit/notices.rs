@@ -32,19 +32,22 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Tells the sender of `packet` what fits (ICMP "fragmentation needed", ICMPv6 "packet too big"), from `own` address.
+    /// Tells the sender of `packet` what fits (ICMP "fragmentation needed", ICMPv6 "packet too big"). The message comes from where the
+    /// packet was going: this host would not believe one of its own addresses, and its programs are senders too.
     pub(super) fn too_big(
         &mut self,
         packet: &impl Plaintext,
         mtu: u16,
-        own: Option<IpAddr>,
+        destination: IpAddr,
         queue: &Queue,
         now: Instant,
     ) {
-        let Some(own) = own.filter(|_| self.may_speak(now)) else { return };
+        if destination.is_multicast() || !self.may_speak(now) {
+            return;
+        }
         self.packet.resize(packet.len().min(LONGEST), 0);
         packet.write(&mut self.packet);
-        if let Some(length) = icmp::too_big(&self.packet, mtu, own, &mut self.answer)
+        if let Some(length) = icmp::too_big(&self.packet, mtu, destination, &mut self.answer)
             && let Err(error) = queue.write_packet(&self.answer[..length])
         {
             tracing::debug!(%error, "the kernel refuses an ICMP message");

@@ -1,6 +1,6 @@
 //! Which peer carries a packet, and in which shape.
 
-use std::time::Instant;
+use std::{net::IpAddr, time::Instant};
 
 use isthmus_tunnel::{
     buffer::Plaintext,
@@ -42,6 +42,7 @@ struct Facts {
     /// Bytes that belong to the packet.
     length: usize,
     v6: bool,
+    destination: IpAddr,
 }
 
 impl<'a> Router<'a> {
@@ -67,9 +68,10 @@ impl<'a> Router<'a> {
             Err(_) => return self.drop(Drop::Malformed),
         };
         let peer = self.snapshot.peer(facts.peer)?;
-        let most = if facts.v6 { peer.session.mtu().max(V6_LEAST) } else { peer.session.mtu() };
+        let mtu = peer.session.mtu();
+        let most = if facts.v6 { mtu.max(V6_LEAST) } else { mtu };
         let packet = &mut packet[..facts.length];
-        match shape(header, packet, most) {
+        match shape(header, packet, mtu) {
             Ok(split) => self.fit(split, peer, &facts, most),
             Err(_) => self.drop(Drop::Malformed),
         }
@@ -82,7 +84,8 @@ impl<'a> Router<'a> {
             return None;
         }
         let Some(peer) = self.table.route(packet) else { return self.drop(Drop::NoRoute) };
-        Some(Facts { peer, length: packet.bytes.len(), v6: packet.source.is_ipv6() })
+        let (length, v6) = (packet.bytes.len(), packet.source.is_ipv6());
+        Some(Facts { peer, length, v6, destination: packet.destination })
     }
 
     /// A packet that is too long for the path to its peer goes in fragments if its sender allows that; else the sender is told.
@@ -99,7 +102,7 @@ impl<'a> Router<'a> {
             return Some(Work { peer: facts.peer, pieces: Pieces::Fragments(fragments) });
         }
         peer.counters.drops.add(Drop::TooBig, packets);
-        self.notices.too_big(&first, most, self.snapshot.own(facts.v6), self.queue, self.now);
+        self.notices.too_big(&first, most, facts.destination, self.queue, self.now);
         None
     }
 

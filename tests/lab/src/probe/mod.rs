@@ -2,11 +2,15 @@
 
 mod flows;
 mod http;
+mod stream;
 mod transfer;
+mod whole;
 
 pub use flows::{Flow, FlowReport, Prober, UdpEcho};
 pub use http::get;
+pub use stream::TcpStreaming;
 pub use transfer::{TcpSink, Transfer, send};
+pub use whole::WholeUdp;
 
 use std::{
     io,

@@ -5,7 +5,7 @@
 //! another kind, the path is taken to carry a full packet.
 //!
 //! How to drive it: [`PathMtu::on_session`] for every session that begins, [`PathMtu::on_path`] when the peer has moved,
-//! [`PathMtu::on_traffic`] for every batch, [`Message::decode`] for every payload that begins with [`MAGIC`] ([`Message::reply`] says
+//! [`PathMtu::on_traffic`] for every batch, [`PathMtu::on_doubt`] when the kernel refused one, [`Message::decode`] for every payload that begins with [`MAGIC`] ([`Message::reply`] says
 //! what to answer, [`PathMtu::on_ack`] takes the answers), and [`PathMtu::poll`] at [`PathMtu::next_deadline`]. A probe must leave as
 //! it is: not padded, not fragmented (DF), not as part of a larger send. To the session's timers the messages are no data, neither sent
 //! nor received: an implementation that drops them answers with no keepalive, and two idle nodes would keep each other awake.
@@ -33,8 +33,8 @@ pub const FLOOR: u16 = 1280;
 const TRIES: u8 = 3;
 /// From one try to the next.
 const TRY_INTERVAL: Duration = Duration::from_secs(1);
-/// From one look whether the size still passes to the next.
-const CONFIRM_INTERVAL: Duration = Duration::from_secs(60);
+/// From one look whether the size still passes to the next, while there is traffic.
+const CONFIRM_INTERVAL: Duration = Duration::from_secs(10);
 /// From the end of a search to the next look whether more passes (RFC 8899 `PMTU_RAISE_TIMER`).
 const RAISE_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -47,7 +47,7 @@ pub struct PathMtu {
     phase: Phase,
     pending: Option<Pending>,
     /// When the next message of a phase without `pending` is due.
-    due: Instant,
+    due: Option<Instant>,
     timers: Option<Timers>,
     /// Packets went to the peer since the last look.
     traffic: bool,
@@ -82,9 +82,9 @@ struct Timers {
 
 impl PathMtu {
     /// For a tunnel of this MTU (bytes of an inner packet).
-    pub fn new(ceiling_inner: u16, now: Instant) -> Self {
+    pub fn new(ceiling_inner: u16) -> Self {
         let phase = Phase::Idle;
-        Self { ceiling_inner, path: None, phase, pending: None, due: now, timers: None, traffic: false }
+        Self { ceiling_inner, path: None, phase, pending: None, due: None, timers: None, traffic: false }
     }
 
     /// A session with the peer has begun. What was found on this path stays; the far end has to introduce itself again.
@@ -139,11 +139,31 @@ impl PathMtu {
         }
     }
 
+    /// Our kernel refused packets to the peer as too big: a look at the size is due now. That it is the link and no forged message
+    /// which made the kernel do so, the look will tell.
+    pub fn on_doubt(&mut self, now: Instant) {
+        if let (Phase::Found, Some(timers)) = (self.phase, &mut self.timers) {
+            timers.confirm = timers.confirm.min(now);
+            self.traffic = true;
+        }
+    }
+
+    /// Nothing may have to wait for longer than it should, which happens when the clock goes back.
+    pub fn rebase(&mut self, now: Instant) {
+        let earliest = |at: &mut Instant, wait| *at = (*at).min(now + wait);
+        self.due = self.due.map(|due| due.min(now));
+        self.pending.iter_mut().for_each(|pending| earliest(&mut pending.deadline, TRY_INTERVAL));
+        if let Some(timers) = &mut self.timers {
+            earliest(&mut timers.confirm, CONFIRM_INTERVAL);
+            earliest(&mut timers.raise, RAISE_INTERVAL);
+        }
+    }
+
     /// When to call [`PathMtu::poll`]; `None`: nothing will happen by itself. An idle peer has no deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         match (self.pending, self.phase) {
             (Some(pending), _) => Some(pending.deadline),
-            (None, Phase::Hello | Phase::Search) => Some(self.due),
+            (None, Phase::Hello | Phase::Search) => self.due,
             (None, Phase::Found) => self.next_look().filter(|_| self.traffic).map(|(at, _)| at),
             (None, Phase::Idle | Phase::Foreign) => None,
         }
@@ -167,8 +187,7 @@ impl PathMtu {
         Some(probe)
     }
 
-    /// The largest inner packet for this peer, in bytes; never above the tunnel's MTU. It is such that the packet fits with the
-    /// padding that it gets.
+    /// The largest inner packet for this peer, in bytes, if its padding makes none longer; never above the tunnel's MTU.
     pub fn inner_mtu(&self) -> u16 {
         let known = self.path.as_ref().and_then(|path| path.inner_mtu(self.ceiling_inner));
         known.unwrap_or(self.ceiling_inner)
@@ -191,7 +210,7 @@ impl PathMtu {
     }
 
     fn enter(&mut self, phase: Phase, now: Instant) {
-        (self.phase, self.due, self.pending) = (phase, now, None);
+        (self.phase, self.due, self.pending) = (phase, Some(now), None);
     }
 
     fn search<T>(&mut self, change: impl FnOnce(&mut Search) -> T) -> Option<T> {

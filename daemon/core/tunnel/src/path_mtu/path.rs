@@ -9,8 +9,6 @@ use super::{
 use crate::OVERHEAD;
 
 const UDP_HEADER: u16 = 8;
-/// Inner packets are padded to a multiple of this, up to the tunnel's MTU.
-const PADDING: u16 = 16;
 
 #[derive(Debug)]
 pub(super) struct Path {
@@ -61,10 +59,10 @@ impl Path {
         Probe { message: Message { kind: Kind::Hello, id, size }, outer_size: size + overhead(self.remote) }
     }
 
-    /// The largest inner packet that fits with its padding, once anything is known.
+    /// The largest inner packet that fits, once anything is known.
     pub(super) fn inner_mtu(&self, ceiling: u16) -> Option<u16> {
         let room = self.search.known()?.saturating_sub(overhead(self.remote));
-        Some(if room >= ceiling { ceiling } else { room - room % PADDING })
+        Some(room.min(ceiling))
     }
 
     pub(super) fn state(&self) -> State {

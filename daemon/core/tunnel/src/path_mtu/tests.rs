@@ -28,7 +28,7 @@ impl Net {
     fn new(truth: u16) -> Self {
         let now = Instant::now();
         Self {
-            near: PathMtu::new(MTU, now),
+            near: PathMtu::new(MTU),
             now,
             truth,
             kernel: u16::MAX,
@@ -123,14 +123,14 @@ fn sizes_are_found_to_the_byte() {
     for (truth, remote, expected) in [
         (1492, "192.0.2.1:1", (State::Whole, Some(1480), 1420)),
         (1492, "[::ffff:192.0.2.1]:1", (State::Whole, Some(1480), 1420)),
-        (1492, "[2001:db8::1]:1", (State::Limited, Some(1492), 1408)),
-        (1400, "192.0.2.1:1", (State::Limited, Some(1400), 1328)),
-        (1400, "[2001:db8::1]:1", (State::Limited, Some(1400), 1312)),
-        (1281, "192.0.2.1:1", (State::Limited, Some(1281), 1216)),
-        (1280, "192.0.2.1:1", (State::Floor, Some(1280), 1216)),
+        (1492, "[2001:db8::1]:1", (State::Limited, Some(1492), 1412)),
+        (1400, "192.0.2.1:1", (State::Limited, Some(1400), 1340)),
+        (1400, "[2001:db8::1]:1", (State::Limited, Some(1400), 1320)),
+        (1281, "192.0.2.1:1", (State::Limited, Some(1281), 1221)),
+        (1280, "192.0.2.1:1", (State::Floor, Some(1280), 1220)),
         (1280, "[2001:db8::1]:1", (State::Floor, Some(1280), 1200)),
         // Nothing below the floor is ever believed.
-        (1279, "192.0.2.1:1", (State::Floor, Some(1280), 1216)),
+        (1279, "192.0.2.1:1", (State::Floor, Some(1280), 1220)),
         (1279, "[2001:db8::1]:1", (State::Floor, Some(1280), 1200)),
     ] {
         let mut net = Net::new(truth);
@@ -156,7 +156,7 @@ fn nothing_above_what_passes_is_announced_once_the_full_size_failed() {
 fn small_tunnels_need_no_search() {
     for mtu in [0, 68, 1200, 1220] {
         let mut net = Net::connected(1280);
-        net.near = PathMtu::new(mtu, net.now);
+        net.near = PathMtu::new(mtu);
         net.session("192.0.2.1:51820");
         net.busy(2000);
         assert_eq!(net.sent(), [76], "{mtu}");
@@ -167,10 +167,10 @@ fn small_tunnels_need_no_search() {
 #[test]
 fn large_tunnels_are_searched_too() {
     let mut net = Net::new(9001);
-    net.near = PathMtu::new(u16::MAX, net.now);
+    net.near = PathMtu::new(u16::MAX);
     net.session("192.0.2.1:51820");
     net.run(seconds(60));
-    assert_eq!(net.knows(), (State::Limited, Some(9001), 8928));
+    assert_eq!(net.knows(), (State::Limited, Some(9001), 8941));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_refused_size_is_not_tried_again() {
     let mut net = Net::connected(1500);
     net.kernel = 1400;
     net.run(Duration::from_millis(500));
-    assert_eq!(net.knows(), (State::Refused, Some(1400), 1328));
+    assert_eq!(net.knows(), (State::Refused, Some(1400), 1340));
     assert!(net.sent().len() <= 10);
 }
 
@@ -244,7 +244,7 @@ fn an_idle_peer_costs_nothing_and_traffic_wakes_the_check() {
     net.run(seconds(3600));
     assert_eq!(net.sent(), [1480]);
     net.busy(300);
-    assert_eq!(net.sent(), [1480; 5]);
+    assert_eq!(net.sent(), [1480; 30]);
     net.near.on_session_end(net.now);
     net.busy(300);
     assert_eq!((net.sent(), net.near.inner_mtu()), (vec![], 1420));
@@ -255,15 +255,48 @@ fn a_path_that_shrinks_is_found_out_and_one_that_grows_too() {
     let mut net = Net::connected(1500);
     net.busy(2);
     net.truth = 1400;
-    net.busy(64);
+    net.busy(14);
     assert!(net.near.inner_mtu() <= 1340, "three unanswered looks");
     net.busy(30);
-    assert_eq!(net.knows(), (State::Limited, Some(1400), 1328));
+    assert_eq!(net.knows(), (State::Limited, Some(1400), 1340));
     net.truth = 1500;
     net.busy(400);
     assert_eq!(net.near.found(), Some(1400));
     net.busy(220);
     assert_eq!(net.knows(), (State::Whole, Some(1480), 1420));
+}
+
+#[test]
+fn doubt_is_looked_into_at_once_and_only_what_is_found_counts() {
+    let mut net = Net::connected(1500);
+    net.near.on_doubt(net.now);
+    net.run(seconds(1));
+    net.sent();
+    net.near.on_doubt(net.now);
+    assert_eq!(net.near.next_deadline(), Some(net.now));
+    net.run(seconds(9));
+    assert_eq!((net.sent(), net.knows()), (vec![1480], (State::Whole, Some(1480), 1420)));
+    net.kernel = 1300;
+    net.near.on_doubt(net.now);
+    net.run(Duration::from_millis(500));
+    assert_eq!(net.knows(), (State::Refused, Some(1300), 1240));
+    net.near.on_session_end(net.now);
+    net.near.on_doubt(net.now);
+    assert_eq!(net.near.next_deadline(), None);
+}
+
+#[test]
+fn a_clock_that_goes_back_puts_nothing_off() {
+    let mut net = Net::connected(1400);
+    for time in [500, 1500, 60_000] {
+        net.run(Duration::from_millis(time));
+        net.near.on_traffic();
+        net.now -= seconds(3600);
+        net.near.rebase(net.now);
+        assert!(net.near.next_deadline().unwrap() <= net.now + CONFIRM_INTERVAL);
+    }
+    net.busy(60);
+    assert_eq!(net.knows(), (State::Limited, Some(1400), 1340));
 }
 
 #[test]
@@ -284,7 +317,7 @@ fn looking_upward_in_vain_costs_one_size() {
     let sent = net.sent();
     assert_eq!(sent.iter().filter(|size| **size == 1401).count(), 3);
     assert!(sent.iter().all(|size| [1400, 1401].contains(size)), "{sent:?}");
-    assert_eq!(net.knows(), (State::Limited, Some(1400), 1328));
+    assert_eq!(net.knows(), (State::Limited, Some(1400), 1340));
 }
 
 #[test]
@@ -332,7 +365,7 @@ fn what_was_found_outlives_a_session_that_nobody_answers() {
     net.isthmus = false;
     net.session("192.0.2.1:51820");
     net.run(seconds(40));
-    assert_eq!(net.knows(), (State::Foreign, Some(1400), 1328));
+    assert_eq!(net.knows(), (State::Foreign, Some(1400), 1340));
 }
 
 #[test]
@@ -350,7 +383,7 @@ fn another_endpoint_is_another_path() {
     assert_eq!(net.knows(), (State::Unknown, None, 1420));
     net.truth = 1450;
     net.run(seconds(40));
-    assert_eq!(net.knows(), (State::Limited, Some(1450), 1360));
+    assert_eq!(net.knows(), (State::Limited, Some(1450), 1370));
 }
 
 #[test]
@@ -381,7 +414,7 @@ proptest! {
     fn a_search_ends_at_the_truth(truth in 1280..=1500_u16, losses in losses(), six: bool, mtu in 1200..=1460_u16) {
         let overhead = if six { 80 } else { 60 };
         let mut net = Net::new(truth);
-        (net.near, net.losses) = (PathMtu::new(mtu, net.now), losses);
+        (net.near, net.losses) = (PathMtu::new(mtu), losses);
         net.session(if six { "[2001:db8::1]:1" } else { "192.0.2.1:1" });
         for _ in 0..600 {
             net.run(Duration::from_millis(100));
@@ -400,7 +433,7 @@ proptest! {
         acks in proptest::collection::vec((0..40_u32, any::<u16>()), 0..30),
     ) {
         let mut net = Net::new(0);
-        net.near = PathMtu::new(mtu, net.now);
+        net.near = PathMtu::new(mtu);
         for ((truth, isthmus, event, time), (id, size)) in truths.into_iter().zip(acks.into_iter().cycle().chain([(0, 0)])) {
             (net.truth, net.isthmus) = (truth, isthmus);
             match event {

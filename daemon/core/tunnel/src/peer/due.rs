@@ -7,7 +7,13 @@ use crate::{buffer::Outbox, clock::Now, counters::Drop, ecn::Ecn};
 
 impl State {
     /// Does what is due.
-    pub(super) fn tick(&mut self, mtu: usize, now: Now, out: &mut Outbox) -> Option<Instant> {
+    pub(super) fn tick(
+        &mut self,
+        mtu: usize,
+        now: Now,
+        out: &mut Outbox,
+        probes: &mut Outbox,
+    ) -> Option<Instant> {
         self.keyring.expire(now.instant);
         self.attempt(now, out);
         if self.timers.take_unanswered(now.instant) {
@@ -21,6 +27,7 @@ impl State {
         }
         let has_session = self.keyring.sending(now.instant).is_some();
         self.liveness.tick(now.instant, has_session);
+        self.probe(now.instant, probes);
         self.reported = self.deadline(now.instant);
         self.reported
     }
@@ -65,7 +72,11 @@ impl State {
         let has_session = self.keyring.sending(now).is_some();
         // Without a path nothing can be sent, so no timer runs.
         let timers = self.path.and_then(|_| self.timers.deadline(now));
-        [timers, self.keyring.expiry(), self.liveness.deadline(has_session)].into_iter().flatten().min()
+        let probing = self.path.and_then(|_| self.probing.search().next_deadline());
+        [timers, probing, self.keyring.expiry(), self.liveness.deadline(has_session)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// True if something is due earlier than our caller knows; from now on it does.

@@ -5,6 +5,7 @@ mod keyring;
 mod lease;
 mod liveness;
 mod open;
+mod probing;
 mod shake;
 mod state;
 mod timers;
@@ -27,6 +28,7 @@ use crate::{
     clock::Now,
     counters::{Counters, Drop as Dropped},
     noise::Identity,
+    path_mtu,
 };
 use lease::Lease;
 pub use liveness::{SESSION_LIFETIME, State, UNANSWERED};
@@ -40,7 +42,7 @@ pub struct Settings {
     pub preshared_key: Option<[u8; 32]>,
     /// Receiver indices are `index << 8 | n`: 24 random bits, different for every peer.
     pub index: u32,
-    /// Inner MTU in bytes: padding never makes a packet longer.
+    /// The tunnel's MTU: no inner packet is longer, in bytes.
     pub mtu: u16,
     /// Send something at least this often.
     pub keepalive: Option<Duration>,
@@ -56,15 +58,16 @@ impl Drop for Settings {
 ///
 /// - [`Peer::seal`] turns inner packets into datagrams, [`Peer::open`] datagrams into inner packets; both take batches and neither
 ///   shows its caller what protocol the peer speaks;
-/// - [`Peer::tick`] does what is due: handshakes, keepalives, giving up. It says when it wants to be called again; `seal` and `open` say
-///   when that became earlier;
+/// - [`Peer::tick`] does what is due: handshakes, keepalives, path probes, giving up. It says when it wants to be called again; `seal`
+///   and `open` say when that became earlier;
+/// - [`Peer::mtu`] says how long an inner packet for it may be;
 /// - [`Peer::status`] says how it is.
 ///
 /// What there is to send is appended to an [`Outbox`]. Threads share a peer: it locks inside, and never while it ciphers a batch. A
 /// packet's counter is that of its turn at the lock, so the packets of one thread, and those that waited before them, leave in order.
 pub struct Peer {
     state: Mutex<state::State>,
-    mtu: AtomicU16,
+    mtu: Arc<AtomicU16>,
     counters: Arc<Counters>,
 }
 
@@ -81,6 +84,15 @@ pub struct Status {
     pub handshake: Option<Instant>,
 }
 
+/// What is known about the path to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtu {
+    /// The largest outer packet that passes, in bytes; `None`: not known (yet).
+    pub found: Option<u16>,
+    /// Why it is so.
+    pub state: path_mtu::State,
+}
+
 impl Peer {
     /// A peer we have not talked to yet; `live` is the bit that the routing table reads. `seed` is secret and random, never used twice:
     /// ephemeral keys, indices and jitter come from it.
@@ -91,8 +103,10 @@ impl Peer {
         counters: Arc<Counters>,
         seed: [u8; 32],
     ) -> Self {
-        let state = state::State::new(identity, &settings, live, Arc::clone(&counters), seed);
-        Self { state: Mutex::new(state), mtu: AtomicU16::new(settings.mtu), counters }
+        let mtu = Arc::new(AtomicU16::new(settings.mtu));
+        let shared = (live, Arc::clone(&counters), Arc::clone(&mtu));
+        let state = state::State::new(identity, &settings, shared, seed);
+        Self { state: Mutex::new(state), mtu, counters }
     }
 
     fn lock(&self, now: Now) -> MutexGuard<'_, state::State> {
@@ -133,14 +147,28 @@ impl Peer {
         self.state().liveness.hold_down(reason);
     }
 
-    /// Changes the inner MTU towards this peer in bytes: padding never makes a packet longer.
-    pub fn set_mtu(&self, mtu: u16) {
-        self.mtu.store(mtu, Ordering::Relaxed);
-    }
-
-    /// The inner MTU towards this peer in bytes.
+    /// The longest inner packet that reaches this peer in one piece, in bytes: the tunnel's MTU, or less if the path is known to be
+    /// narrower. Padding never makes a packet longer than that.
     pub fn mtu(&self) -> u16 {
         self.mtu.load(Ordering::Relaxed)
+    }
+
+    /// What is known about the path.
+    pub fn path_mtu(&self) -> PathMtu {
+        let state = self.state();
+        let search = state.probing.search();
+        PathMtu { found: search.found(), state: search.state() }
+    }
+
+    /// The kernel refused the probe of the last [`Peer::tick`] as too big. Call [`Peer::tick`] again: it may try another size.
+    pub fn probe_refused(&self, now: Instant) {
+        self.state().probing.refused(now);
+    }
+
+    /// The kernel refused datagrams to this peer as too big: what was found may hold no longer, so it is looked at soon. Call
+    /// [`Peer::tick`] afterwards.
+    pub fn path_refused(&self, now: Instant) {
+        self.state().probing.update(|search| search.on_doubt(now));
     }
 
     /// How the peer is.
@@ -170,6 +198,7 @@ impl Peer {
             return state.is_earlier(now.instant);
         };
         state.timers.data_sent(now.instant);
+        state.probing.update(path_mtu::PathMtu::on_traffic);
         state.freshen(now, out);
         let earlier = state.is_earlier(now.instant);
         drop(state);
@@ -209,8 +238,11 @@ impl Peer {
     }
 
     /// Does what is due now; returns when it wants to be called next. `None`: not before [`Peer::seal`] or [`Peer::open`] says so.
-    pub fn tick(&self, now: Now, out: &mut Outbox) -> Option<Instant> {
-        self.lock(now).tick(self.mtu().into(), now, out)
+    ///
+    /// At most one datagram goes to `probes`. It must leave as it is: alone, not fragmented (DF), and if the kernel says that it is too
+    /// big, [`Peer::probe_refused`] wants to know.
+    pub fn tick(&self, now: Now, out: &mut Outbox, probes: &mut Outbox) -> Option<Instant> {
+        self.lock(now).tick(self.mtu().into(), now, out, probes)
     }
 }
 

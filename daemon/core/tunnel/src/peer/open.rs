@@ -5,6 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use super::{
     Peer,
     lease::Lease,
+    probing::{self, Answers, Arrived},
     state::{Judge, State},
 };
 use crate::{
@@ -27,6 +28,8 @@ pub(super) struct Opening<'p, 'a, F> {
     session: Option<(u32, Option<Arc<Session>>)>,
     /// The authentic messages of the run; what they held are the last packets of the inbox.
     marks: Vec<Mark>,
+    /// The path messages of the run.
+    path_messages: Vec<Arrived>,
     /// Something is due earlier than before.
     pub(super) earlier: bool,
 }
@@ -46,7 +49,17 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
         inbox: &'p mut Vec<Opened<'a>>,
     ) -> Self {
         let judge = Judge::new(captures);
-        Self { peer, judge, now, out, inbox, session: None, marks: Vec::new(), earlier: false }
+        Self {
+            peer,
+            judge,
+            now,
+            out,
+            inbox,
+            session: None,
+            marks: Vec::new(),
+            path_messages: Vec::new(),
+            earlier: false,
+        }
     }
 
     pub(super) fn take(&mut self, datagram: Datagram<'a>) {
@@ -81,7 +94,7 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
         Ok(())
     }
 
-    /// Ends the run: weeds out replays and keepalives, and notes what is left.
+    /// Ends the run: weeds out replays, keepalives and path messages, and notes what is left.
     pub(super) fn commit(&mut self) {
         let Some((_, Some(session))) = &self.session else { return };
         if self.marks.is_empty() {
@@ -93,39 +106,54 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
             return;
         }
         tally.flush(&self.peer.counters.received_packets, &self.peer.counters.received_bytes);
+        let (lease, answers) = self.note(&session, tally.packets > 0);
+        self.send_staged(lease);
+        answers.send(self.out);
+    }
+
+    /// Tells the peer what came; the right to send what waited for it, and what there is to answer.
+    fn note(&mut self, session: &Arc<Session>, data: bool) -> (Option<Lease>, Answers) {
         let mut state = self.peer.lock(self.now);
         for mark in self.marks.drain(..) {
             state.follow(mark.path, &mut self.judge);
         }
-        let lease = state.received(&session, tally.packets > 0, self.now, self.out);
+        state.note_path(self.now.instant);
+        let lease = state.received(session, data, self.now, self.out);
         if lease.is_some() {
             state.timers.data_sent(self.now.instant);
         }
+        let answers = state.hear(&self.path_messages, self.now.instant);
+        self.path_messages.clear();
         self.earlier |= state.is_earlier(self.now.instant);
-        drop(state);
-        self.send_staged(lease);
+        (lease, answers)
     }
 
     /// Leaves fresh messages in `marks` and fresh packets in the inbox, in order.
     fn weed(&mut self, session: &Session) -> Tally {
         let (mut tally, mut marker) = (Tally::default(), session.marker());
-        let (start, mut replays) = (self.inbox.len() - self.marks.len(), 0);
+        let (start, mut replays, mut malformed) = (self.inbox.len() - self.marks.len(), 0, 0);
         let (mut kept, mut read) = (start, start);
         self.marks.retain(|mark| {
             let fresh = marker.mark(mark.counter);
             replays += u64::from(!fresh);
-            if let (true, Some(length)) = (fresh, self.inbox.get(read).map(inner_length))
-                && length > 0
-            {
-                tally.add(length);
-                self.inbox.swap(kept, read);
-                kept += 1;
+            match self.inbox.get(read).filter(|_| fresh) {
+                Some(opened) if probing::is_path_message(opened.bytes) => match probing::read(opened.bytes) {
+                    Ok(message) => self.path_messages.push(message),
+                    Err(_) => malformed += 1,
+                },
+                Some(opened) if !opened.bytes.is_empty() => {
+                    tally.add(inner_length(opened));
+                    self.inbox.swap(kept, read);
+                    kept += 1;
+                }
+                _ => {}
             }
             read += 1;
             fresh
         });
         self.inbox.truncate(kept);
         self.peer.counters.drops.add(Drop::Replayed, replays);
+        self.peer.counters.drops.add(Drop::Malformed, malformed);
         tally
     }
 

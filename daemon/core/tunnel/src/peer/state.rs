@@ -2,7 +2,10 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU16},
+    },
     time::Instant,
 };
 
@@ -11,6 +14,7 @@ use super::{
     keyring::Keyring,
     lease::Lease,
     liveness::Liveness,
+    probing::Probing,
     timers::{REKEY_AFTER_TIME, REKEY_ON_RECEIVE, Timers},
     waiting::{Staged, Waiting},
 };
@@ -49,6 +53,7 @@ pub(super) struct State {
     pub(super) waiting: Waiting,
     pub(super) timers: Timers,
     pub(super) liveness: Liveness,
+    pub(super) probing: Probing,
     pub(super) counters: Arc<Counters>,
     /// The last completed handshake.
     pub(super) handshake: Option<Instant>,
@@ -82,8 +87,7 @@ impl State {
     pub(super) fn new(
         identity: &Arc<Identity>,
         settings: &Settings,
-        live: Arc<AtomicBool>,
-        counters: Arc<Counters>,
+        (live, counters, mtu): (Arc<AtomicBool>, Arc<Counters>, Arc<AtomicU16>),
         seed: [u8; 32],
     ) -> Self {
         let mut timers = Timers::default();
@@ -103,6 +107,7 @@ impl State {
             waiting: Waiting::default(),
             timers,
             liveness: Liveness::new(live),
+            probing: Probing::new(mtu),
             counters,
             handshake: None,
             latest: None,
@@ -115,6 +120,7 @@ impl State {
         if self.latest.is_some_and(|latest| now < latest) {
             self.timers.rebase(now);
             self.liveness.rebase(now);
+            self.probing.update(|search| search.rebase(now));
             self.called = self.called.map(|(timestamp, at)| (timestamp, at.min(now)));
         }
         self.latest = Some(now);
@@ -190,6 +196,9 @@ impl State {
         self.pending = None;
         self.timers.series_over();
         self.handshake = Some(now);
+        if let Some(path) = self.path {
+            self.probing.update(|search| search.on_session(now, path.remote));
+        }
     }
 
     /// Where to answer to a message from `source`.

@@ -96,11 +96,10 @@ impl Plaintext for Marked {
 #[test]
 fn neighbours_of_one_length_leave_as_one_piece_with_their_own_ecn() {
     let (a, _) = connected();
-    a.peer.set_mtu(1400);
-    let batch = [Ecn::Ect0, Ecn::Ce, Ecn::NotEct].map(|ecn| Marked(inner(1, 1375), ecn));
+    let batch = [Ecn::Ect0, Ecn::Ce, Ecn::NotEct].map(|ecn| Marked(inner(1, 1395), ecn));
     let mut out = Outbox::new();
     a.peer.seal(batch.into_iter(), a.now, &mut out);
-    let stride = 1400 + OVERHEAD;
+    let stride = 1420 + OVERHEAD;
     let ranges: Vec<_> = out.entries().iter().map(|entry| (entry.range.clone(), entry.ecn)).collect();
     assert_eq!(
         ranges,

@@ -113,13 +113,13 @@ fn our_own_address_is_that_which_the_peer_calls_until_nothing_comes_back() {
     assert_eq!(out.entries()[0].path, path);
     out.clear();
     b.now.instant += seconds(16);
-    b.peer.tick(b.now, &mut out);
+    b.peer.tick(b.now, &mut out, &mut Outbox::new());
     assert_eq!(out.entries()[0].path, OuterPath::from(address(A)), "the kernel chooses anew");
 
     b.peer.state().path = Some(path);
     out.clear();
     b.now.instant += seconds(6);
-    b.peer.tick(b.now, &mut out);
+    b.peer.tick(b.now, &mut out, &mut Outbox::new());
     assert_eq!(out.entries()[0].path, OuterPath::from(address(A)), "and again for each attempt");
     b.peer.set_endpoint(address(B));
     assert_eq!(b.peer.path(), Some(OuterPath::from(address(B))));

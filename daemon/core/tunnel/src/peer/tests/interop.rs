@@ -11,7 +11,7 @@ use super::*;
 use crate::noise::message::INITIATION;
 
 /// The far end of our peer `End::new(1, 2, ..)`.
-fn other(preshared_key: Option<[u8; 32]>, handshakes_per_second: u64) -> Tunn {
+pub(super) fn other(preshared_key: Option<[u8; 32]>, handshakes_per_second: u64) -> Tunn {
     let private = other_x25519::StaticSecret::from([2; 32]);
     let limiter = RateLimiter::new(&other_x25519::PublicKey::from(&private), handshakes_per_second);
     let us = other_x25519::PublicKey::from(&other_x25519::StaticSecret::from([1; 32]));
@@ -19,7 +19,7 @@ fn other(preshared_key: Option<[u8; 32]>, handshakes_per_second: u64) -> Tunn {
 }
 
 /// What it has to say to a datagram: (to the network, to the tunnel).
-fn hear(tunn: &mut Tunn, datagram: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+pub(super) fn hear(tunn: &mut Tunn, datagram: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut network, mut tunnel, mut buffer) = (vec![], vec![], vec![0; 2000]);
     let mut result = tunn.decapsulate(Some(address(A).ip()), datagram, &mut buffer);
     loop {
@@ -37,7 +37,7 @@ fn hear(tunn: &mut Tunn, datagram: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (network, tunnel)
 }
 
-fn say(tunn: &mut Tunn, packet: &[u8]) -> Vec<u8> {
+pub(super) fn say(tunn: &mut Tunn, packet: &[u8]) -> Vec<u8> {
     match tunn.encapsulate(packet, &mut vec![0; 2000]) {
         TunnResult::WriteToNetwork(bytes) => bytes.to_vec(),
         other => panic!("{other:?}"),

@@ -2,6 +2,7 @@ mod carry;
 mod endpoint;
 mod hostile;
 mod interop;
+mod path;
 mod timers;
 mod world;
 
@@ -62,6 +63,8 @@ struct End {
     earlier: bool,
     /// What the last tick asked for.
     deadline: Option<Instant>,
+    /// What the last tick had to probe.
+    probes: Vec<Vec<u8>>,
 }
 
 impl End {
@@ -77,7 +80,7 @@ impl End {
         let identity = Arc::new(Identity::new(StaticSecret::from([own; 32])));
         let peer = Peer::new(&identity, settings, Arc::clone(&live), Arc::clone(&counters), [own; 32]);
         let now = Now { instant: *START.get_or_init(Instant::now), unix: Duration::from_secs(1_800_000_000) };
-        Self { peer, live, counters, now, earlier: false, deadline: None }
+        Self { peer, live, counters, now, earlier: false, deadline: None, probes: vec![] }
     }
 
     fn seal(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
@@ -109,15 +112,16 @@ impl End {
     }
 
     fn tick(&mut self) -> Vec<Vec<u8>> {
-        let mut out = Outbox::new();
-        self.deadline = self.peer.tick(self.now, &mut out);
+        let (mut out, mut probes) = (Outbox::new(), Outbox::new());
+        self.deadline = self.peer.tick(self.now, &mut out, &mut probes);
+        self.probes = datagrams(&probes);
         datagrams(&out)
     }
 
     /// When it wants to be called next.
     fn wait(&mut self) -> Option<Instant> {
         let mut out = Outbox::new();
-        let next = self.peer.tick(self.now, &mut out);
+        let next = self.peer.tick(self.now, &mut out, &mut Outbox::new());
         assert!(out.is_empty(), "something was due");
         next
     }

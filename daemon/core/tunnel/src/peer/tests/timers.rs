@@ -244,10 +244,14 @@ fn a_call_is_asked_for_once_and_only_if_it_is_earlier() {
     let seal = |at: Now, out: &mut Outbox| a.peer.seal([Plain(&packet)].into_iter(), at, out);
     assert!(seal(a.now, &mut out), "the initiation must be repeated");
     assert!(!seal(a.now, &mut out));
-    let next = a.peer.tick(a.now, &mut out).unwrap();
+    let next = a.peer.tick(a.now, &mut out, &mut Outbox::new()).unwrap();
     let later = Now { instant: a.now.instant + seconds(1), ..a.now };
     assert!(!seal(later, &mut out));
-    assert_eq!(a.peer.tick(later, &mut out), Some(next), "called too early, it changes nothing");
+    assert_eq!(
+        a.peer.tick(later, &mut out, &mut Outbox::new()),
+        Some(next),
+        "called too early, it changes nothing"
+    );
 }
 
 #[test]

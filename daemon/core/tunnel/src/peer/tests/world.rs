@@ -1,29 +1,50 @@
 //! Two peers on a virtual clock and a line that loses what it is told to. They are called only when they asked to be.
 
 use super::*;
-use crate::noise::message::{INITIATION, KEEPALIVE};
+use crate::{
+    noise::message::{INITIATION, KEEPALIVE},
+    path_mtu,
+};
 
-struct World {
-    ends: [End; 2],
+/// IPv4 and UDP.
+pub(super) const HEADERS: usize = 28;
+/// A path message that is no probe.
+pub(super) const PATH_MESSAGE: usize = path_mtu::LENGTH + crate::OVERHEAD;
+
+pub(super) struct World {
+    pub(super) ends: [End; 2],
     /// What each asked for last.
-    deadlines: [Option<Instant>; 2],
+    pub(super) deadlines: [Option<Instant>; 2],
     /// (time since the start, sender, length)
-    log: Vec<(Duration, usize, usize)>,
+    pub(super) log: Vec<(Duration, usize, usize)>,
     /// Inner packets that arrived at each.
-    arrived: [Vec<Vec<u8>>; 2],
-    start: Instant,
+    pub(super) arrived: [Vec<Vec<u8>>; 2],
+    /// The longest outer packet that arrives, if nobody may fragment it, and the longest that leaves.
+    pub(super) width: usize,
+    pub(super) kernel: usize,
+    pub(super) start: Instant,
     /// One in so many datagrams is lost; 0: none.
     loss: u32,
     dice: u32,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (a, b) = pair(None);
         b.peer.set_endpoint(address(A));
         let start = a.now.instant;
         let (deadlines, arrived) = ([None; 2], [vec![], vec![]]);
-        Self { ends: [a, b], deadlines, log: vec![], arrived, start, loss: 0, dice: 1 }
+        Self {
+            ends: [a, b],
+            deadlines,
+            log: vec![],
+            arrived,
+            width: 1500,
+            kernel: 1500,
+            start,
+            loss: 0,
+            dice: 1,
+        }
     }
 
     fn is_lost(&mut self) -> bool {
@@ -32,10 +53,24 @@ impl World {
     }
 
     /// Ticks this end and delivers all that follows.
-    fn tick(&mut self, end: usize) {
+    pub(super) fn tick(&mut self, end: usize) {
         let datagrams = self.ends[end].tick();
         self.deadlines[end] = self.ends[end].deadline;
+        let probes = std::mem::take(&mut self.ends[end].probes);
         self.deliver(end, datagrams);
+        probes.into_iter().for_each(|probe| self.probe(end, probe));
+    }
+
+    fn probe(&mut self, from: usize, datagram: Vec<u8>) {
+        let size = datagram.len() + HEADERS;
+        if size > self.kernel {
+            self.ends[from].peer.probe_refused(self.ends[from].now.instant);
+            return self.tick(from);
+        }
+        if size > self.width {
+            return self.log.push((self.ends[from].now.instant - self.start, from, datagram.len()));
+        }
+        self.deliver(from, vec![datagram]);
     }
 
     fn deliver(&mut self, from: usize, datagrams: Vec<Vec<u8>>) {
@@ -54,7 +89,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: usize, packet: Vec<u8>) {
+    pub(super) fn send(&mut self, from: usize, packet: Vec<u8>) {
         let datagrams = self.ends[from].seal(&[packet]);
         if std::mem::take(&mut self.ends[from].earlier) {
             self.tick(from);
@@ -71,7 +106,7 @@ impl World {
     }
 
     /// Lets time pass; whoever wants to be called is.
-    fn run(&mut self, time: Duration) {
+    pub(super) fn run(&mut self, time: Duration) {
         let until = self.ends[0].now.instant + time;
         loop {
             let due = |at: &Option<Instant>| at.filter(|at| *at <= until);
@@ -88,19 +123,19 @@ impl World {
         self.set_time(until);
     }
 
-    fn keepalives(&mut self, interval: u64) {
+    pub(super) fn keepalives(&mut self, interval: u64) {
         for end in 0..2 {
             self.ends[end].peer.set_keepalive(Some(seconds(interval)));
             self.tick(end);
         }
     }
 
-    fn count(&self, from: usize, length: usize) -> usize {
+    pub(super) fn count(&self, from: usize, length: usize) -> usize {
         self.log.iter().filter(|(_, sender, l)| (*sender, *l) == (from, length)).count()
     }
 
     /// Sends both ways each 200 ms; returns the longest time without an arrival at either.
-    fn converse(&mut self, time: Duration) -> Duration {
+    pub(super) fn converse(&mut self, time: Duration) -> Duration {
         let (mut longest, mut last) = (Duration::ZERO, [self.ends[0].now.instant; 2]);
         let until = self.ends[0].now.instant + time;
         while self.ends[0].now.instant < until {
@@ -152,7 +187,9 @@ fn ten_idle_minutes_with_keepalives_on_both_sides() {
     let keepalives = world.count(0, KEEPALIVE) + world.count(1, KEEPALIVE);
     // One breaks each silence of 25 seconds, perhaps both at once, and one confirms each renewal.
     assert!((24..=2 * 24 + 4).contains(&keepalives), "{keepalives}: {:?}", world.log);
-    assert_eq!(world.log.len(), keepalives + 2 * 4);
+    // Both ask and are answered once under each session.
+    assert_eq!([world.count(0, PATH_MESSAGE), world.count(1, PATH_MESSAGE)], [8, 8]);
+    assert_eq!(world.log.len(), keepalives + 2 * 4 + 16);
     assert!(world.ends.iter().all(|end| end.live.load(Ordering::Relaxed)));
 }
 
