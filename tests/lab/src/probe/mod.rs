@@ -2,10 +2,12 @@
 
 mod flows;
 mod http;
+mod metrics;
 mod transfer;
 
 pub use flows::{Flow, FlowReport, Prober, UdpEcho};
 pub use http::get;
+pub use metrics::Metrics;
 pub use transfer::{TcpSink, Transfer, send};
 
 use std::{
