@@ -113,10 +113,8 @@ fn status(engine: &Engine, offload: Offload) -> (bool, String) {
     (status.active, status.reason)
 }
 
-const BOTH: [(bool, Offload, Offload); 2] = [
-    (true, Offload::TunTcpGro, Offload::TunUdpGro),
-    (false, Offload::TunUdpGro, Offload::TunTcpGro),
-];
+const BOTH: [(bool, Offload, Offload); 2] =
+    [(true, Offload::TunTcpGro, Offload::TunUdpGro), (false, Offload::TunUdpGro, Offload::TunTcpGro)];
 
 fn is_udp(header: &VnetHeader) -> bool {
     header.gso_type == vnet::GSO_UDP_L4

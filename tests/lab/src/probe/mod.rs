@@ -2,11 +2,13 @@
 
 mod flows;
 mod http;
+mod marked;
 mod metrics;
 mod transfer;
 
 pub use flows::{Flow, FlowReport, Prober, UdpEcho};
 pub use http::get;
+pub use marked::{Marked, MarkedSocket};
 pub use metrics::Metrics;
 pub use transfer::{TcpSink, Transfer, send};
 

@@ -1,0 +1,12 @@
+//! Real daemons against what went wrong with other tunnels, and against networks that mean harm.
+
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+
+#[path = "datapath/common.rs"]
+mod common;
+#[path = "datapath/ecn.rs"]
+mod ecn;
+#[path = "datapath/peers.rs"]
+mod peers;
+#[path = "datapath/roaming.rs"]
+mod roaming;
