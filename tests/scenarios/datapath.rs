@@ -4,8 +4,12 @@
 
 #[path = "datapath/common.rs"]
 mod common;
+#[path = "datapath/ecmp.rs"]
+mod ecmp;
 #[path = "datapath/ecn.rs"]
 mod ecn;
+#[path = "datapath/flood.rs"]
+mod flood;
 #[path = "datapath/peers.rs"]
 mod peers;
 #[path = "datapath/roaming.rs"]

@@ -1,15 +1,17 @@
-//! Traffic that says what happened to it. UDP and TCP only, so it needs no privilege inside a namespace.
+//! Traffic that says what happened to it. But for [`Spoofer`] it needs no privilege inside a namespace.
 
 mod flows;
 mod http;
 mod marked;
 mod metrics;
+mod spoof;
 mod transfer;
 
 pub use flows::{Flow, FlowReport, Prober, UdpEcho};
 pub use http::get;
 pub use marked::{Marked, MarkedSocket};
 pub use metrics::Metrics;
+pub use spoof::Spoofer;
 pub use transfer::{TcpSink, Transfer, send};
 
 use std::{
