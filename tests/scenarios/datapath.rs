@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
+#[path = "datapath/batches.rs"]
+mod batches;
 #[path = "datapath/common.rs"]
 mod common;
 #[path = "datapath/ecmp.rs"]
@@ -14,3 +16,5 @@ mod flood;
 mod peers;
 #[path = "datapath/roaming.rs"]
 mod roaming;
+#[path = "datapath/workers.rs"]
+mod workers;

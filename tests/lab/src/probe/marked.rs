@@ -46,6 +46,34 @@ impl MarkedSocket {
         Ok(Self(socket.with_context(|| format!("binding {address} in {}", netns.name()))?))
     }
 
+    /// The port that it is bound to.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn port(&self) -> Result<u16> {
+        Ok(self.0.local_addr()?.as_socket().context("a socket without a port")?.port())
+    }
+
+    /// From now on datagrams leave without a checksum, which IPv4 allows.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn omit_checksums(&self) -> io::Result<()> {
+        let (on, size): (libc::c_int, _) = (1, libc::socklen_t::try_from(size_of::<libc::c_int>()));
+        let size = size.map_err(io::Error::other)?;
+        // SAFETY: the kernel reads `size` bytes from a live integer of that size.
+        let result = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const on).cast(),
+                size,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Sends one datagram.
     ///
     /// # Errors
