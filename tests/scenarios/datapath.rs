@@ -12,6 +12,8 @@ mod ecmp;
 mod ecn;
 #[path = "datapath/flood.rs"]
 mod flood;
+#[path = "datapath/network.rs"]
+mod network;
 #[path = "datapath/peers.rs"]
 mod peers;
 #[path = "datapath/roaming.rs"]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use ipnet::IpNet;
 use isthmus_lab::{
     mesh::{Family, Mesh, metrics, overlay},
@@ -31,16 +31,16 @@ fn without_checksum(netns: &Netns, address: IpAddr) -> MarkedSocket {
 fn burst(mesh: &Mesh, from: &MarkedSocket, to: &MarkedSocket, first: u32) {
     let target = at(overlay(2)[0], to.port().unwrap());
     let signal = |n: u8, signal| mesh.node(n).signal(signal).unwrap();
+    let sent = sent_by(mesh.node(1)).unwrap();
     signal(1, Signal::SIGSTOP);
     signal(2, Signal::SIGSTOP);
     for number in first..first + BURST {
         from.send(target, &[&number.to_be_bytes()[..], &[7; 100]].concat(), 0).unwrap();
     }
     // The second wakes up when all of it has arrived.
-    let sent = sent_by(mesh.node(1));
     signal(1, Signal::SIGCONT);
     wait::until("the burst to leave", LIMIT, || {
-        let now = sent_by(mesh.node(1));
+        let now = sent_by(mesh.node(1))?;
         ensure!(now >= sent + u64::from(BURST), "{now} after {sent}");
         Ok(())
     })
@@ -52,8 +52,8 @@ fn burst(mesh: &Mesh, from: &MarkedSocket, to: &MarkedSocket, first: u32) {
     }
 }
 
-fn sent_by(node: &Node) -> u64 {
-    node.peer("gw2").map_or(0, |peer| peer.tx_packets)
+fn sent_by(node: &Node) -> Result<u64> {
+    Ok(node.peer("gw2")?.tx_packets)
 }
 
 /// System calls of this kind, and the packets that they carried.
@@ -82,7 +82,7 @@ fn a_thousand_datagrams_without_checksum_take_few_calls() {
 }
 
 /// A network of its own inside the tunnel; false where the kernel has no VXLAN.
-fn vxlan(netns: &Netns, n: u8) -> anyhow::Result<bool> {
+fn vxlan(netns: &Netns, n: u8) -> Result<bool> {
     let [IpAddr::V4(local), IpAddr::V4(remote)] = [n, 3 - n].map(|n| overlay(n)[0]) else {
         anyhow::bail!("the overlay's first address is IPv4")
     };
