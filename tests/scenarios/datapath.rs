@@ -4,6 +4,8 @@
 
 #[path = "datapath/batches.rs"]
 mod batches;
+#[path = "datapath/churn.rs"]
+mod churn;
 #[path = "datapath/common.rs"]
 mod common;
 #[path = "datapath/ecmp.rs"]

@@ -11,8 +11,7 @@ use isthmus_tunnel::{Identity, buffer::Outbox, table::Underlay};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Config, Endpoint, PeerConfig, attention::Attention, engine, metrics, peer::Peer, resolve,
-    snapshot::Snapshot,
+    Config, Endpoint, PeerConfig, attention::Attention, engine, peer::Peer, resolve, snapshot::Snapshot,
 };
 use crate::routes::{Board, PeerName};
 
@@ -66,7 +65,6 @@ impl Peers {
         let peer = self.list.remove(at);
         self.plan(peer.index, None);
         self.by_index.remove(&peer.index);
-        metrics::removed(&peer);
         Some(peer)
     }
 
