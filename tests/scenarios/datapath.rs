@@ -20,5 +20,7 @@ mod network;
 mod peers;
 #[path = "datapath/roaming.rs"]
 mod roaming;
+#[path = "datapath/underlay.rs"]
+mod underlay;
 #[path = "datapath/workers.rs"]
 mod workers;

@@ -107,7 +107,7 @@ fn flood(mesh: &Mesh) -> Result<()> {
     let node = mesh.node(1);
     let taken = || -> Result<f64> {
         let all = metrics(node)?;
-        Ok(all.value("isthmus_tunnel_batch_packets_sum", &[("call", "tun_read")])?)
+        all.value("isthmus_tunnel_batch_packets_sum", &[("call", "tun_read")])
     };
     let (from, before) = (MarkedSocket::bind(node.netns(), at(overlay(1)[0], 76))?, taken()?);
     let content = vec![7; 1392];

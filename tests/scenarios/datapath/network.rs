@@ -84,14 +84,14 @@ impl BadDay {
         let hold = |after| (due.wrapping_add(after), passing.clone());
         if !is_data(&passing) {
             now.push(passing);
-        } else if due % 31 == 0 {
+        } else if due.is_multiple_of(31) {
             self.held.push(hold(20));
             self.held.push(hold(20));
             self.doubled.fetch_add(1, Ordering::Relaxed);
-        } else if due % 5 == 0 {
+        } else if due.is_multiple_of(5) {
             self.held.push(hold(1));
         } else {
-            let twice = due % 7 == 0;
+            let twice = due.is_multiple_of(7);
             self.doubled.fetch_add(u64::from(twice), Ordering::Relaxed);
             now.extend(vec![passing; 1 + usize::from(twice)]);
         }

@@ -163,7 +163,7 @@ fn check_offloads(c: &mut Checker<'_>, raw: &BTreeMap<Spanned<String>, bool>) ->
             None => {
                 let known = Offload::ALL.map(|offload| offload.as_str().replace('-', "_")).join(", ");
                 let message = format!("there is no offload \"{}\"", name.get_ref().escape_debug());
-                c.problem(name.span(), message, &format!("the offloads are {known}"));
+                c.problem(name.span(), message, format!("the offloads are {known}"));
                 good = false;
             }
         }
