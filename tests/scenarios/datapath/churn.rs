@@ -62,8 +62,10 @@ fn peers_that_come_and_go_leave_nothing_behind() {
         }
         let now = mesh.node(1).peer("gw2").unwrap();
         assert_eq!((before.last_handshake_at, before.endpoint), (now.last_handshake_at, now.endpoint));
-        let grown = memory.last().unwrap().saturating_sub(memory[4]);
-        assert!(grown < 8 * 1024, "{grown} KiB more than after the fifth round: {memory:?}");
+        // By then the allocator has what it takes to hold two crowds at once.
+        let (early, last) = (memory[4..10].iter().max().unwrap(), memory.last().unwrap());
+        let grown = last.saturating_sub(*early);
+        assert!(grown < 8 * 1024, "{grown} KiB more than after the first rounds: {memory:?}");
     });
 }
 

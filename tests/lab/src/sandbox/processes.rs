@@ -97,8 +97,7 @@ mod tests {
         assert!(process.is_there());
         assert!(children_of(std::process::id()).contains(&child.id()));
         child.kill().unwrap();
-        crate::wait::until_true("its end", std::time::Duration::from_secs(5), || !process.is_there())
-            .unwrap();
+        crate::wait::until_true("its end", Duration::from_secs(5), || !process.is_there()).unwrap();
         assert!(Process::now(child.id()).is_some(), "not yet waited for, it keeps its number");
         child.wait().unwrap();
     }
