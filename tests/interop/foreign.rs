@@ -12,22 +12,23 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use boringtun::x25519::{PublicKey, StaticSecret};
-use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use isthmus_lab::{
     bins::Bins,
     link::veth,
+    mesh::{metrics, metrics_section},
     netns::Netns,
     node::Node,
     probe::{TcpSink, UdpEcho, reach, send},
     sandbox, wait,
 };
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 
 const LIMIT: Duration = Duration::from_secs(15);
 /// Long enough for two handshake attempts.
 const SILENCE: Duration = Duration::from_secs(7);
 const BYTES: u64 = 2_000_000;
+const BULK: u64 = 30_000_000;
+const OFFLOADS: [&str; 6] = ["tun_tso", "tun_uso", "tun_tcp_gro", "tun_udp_gro", "udp_gso", "udp_gro"];
 
 const OUR_INNER: [&str; 2] = ["10.99.0.1", "fd7a::1"];
 const THEIR_INNER: [&str; 2] = ["10.99.0.2", "fd7a::2"];
@@ -47,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) their_psk: Option<u8>,
     /// Of the link between the two.
     pub(crate) link_mtu: u32,
+    /// Every switch of `[tunnel.offload]`.
+    pub(crate) offloads: bool,
 }
 
 /// The family of the outer addresses.
@@ -65,7 +68,7 @@ pub(crate) enum First {
 
 impl Setup {
     pub(crate) fn new(outer: Family, first: First) -> Self {
-        Self { outer, first, our_psk: None, their_psk: None, link_mtu: 1500 }
+        Self { outer, first, our_psk: None, their_psk: None, link_mtu: 1500, offloads: true }
     }
 
     fn ours(self) -> &'static str {
@@ -163,6 +166,26 @@ impl Rig {
         (0..2).for_each(|family| self.transfer(First::Us, family));
     }
 
+    /// Much at once, both families both ways, with every offload as the setup says.
+    pub(crate) fn check_bulk(&mut self) {
+        self.check_first();
+        self.check_offloads();
+        for family in 0..2 {
+            self.carry(First::Us, family, BULK);
+            self.carry(First::Them, family, BULK);
+        }
+        self.check_offloads();
+    }
+
+    fn check_offloads(&self) {
+        let metrics = metrics(&self.node).unwrap();
+        for name in OFFLOADS {
+            let switch = [("offload", &*name.replace('_', "-"))];
+            let active = metrics.value("isthmus_tunnel_offload_active", &switch).unwrap();
+            assert_eq!(active > 0.5, self.setup.offloads, "{name}: {}", self.node.log_tail());
+        }
+    }
+
     /// The first packet of all.
     pub(crate) fn check_first(&mut self) {
         if let Err(error) = self.echo(self.setup.first, 0) {
@@ -214,9 +237,13 @@ impl Rig {
     }
 
     fn transfer(&self, from: First, family: usize) {
+        self.carry(from, family, BYTES);
+    }
+
+    fn carry(&self, from: First, family: usize, bytes: u64) {
         let (client, server, address) = self.ends(from, family);
         let sink = TcpSink::start(server, at(address), LIMIT).unwrap();
-        assert_eq!(send(client, sink.address(), BYTES, LIMIT).unwrap().bytes, BYTES);
+        assert_eq!(send(client, sink.address(), bytes, LIMIT).unwrap().bytes, bytes);
         sink.finish().unwrap();
     }
 
@@ -281,11 +308,13 @@ fn start_node(setup: Setup, netns: &Netns, dir: &Path, bins: &Bins) -> Node {
     write_secret(&node.state_dir().join("tunnel.key"), &text(key(1).as_bytes()));
     let mut config = format!(
         "[node]\nname = \"ours\"\nstate_dir = {:?}\n[api]\nsocket = {:?}\n[tunnel]\n\
-         addresses = [\"{}/24\", \"{}/64\"]\n[[tunnel.peer]]\nname = \"theirs\"\npublic_key = \"{}\"\nallowed_ips = {:?}\n",
+         addresses = [\"{}/24\", \"{}/64\"]\n{}{}[[tunnel.peer]]\nname = \"theirs\"\npublic_key = \"{}\"\nallowed_ips = {:?}\n",
         node.state_dir(),
         node.socket(),
         OUR_INNER[0],
         OUR_INNER[1],
+        offload_section(setup.offloads),
+        metrics_section(),
         public(2),
         hosts(THEIR_INNER),
     );
@@ -304,6 +333,11 @@ fn start_node(setup: Setup, netns: &Netns, dir: &Path, bins: &Bins) -> Node {
     };
     node.wait_until("the interface", LIMIT, device).unwrap();
     node
+}
+
+fn offload_section(on: bool) -> String {
+    let switches: Vec<String> = OFFLOADS.iter().map(|name| format!("{name} = {on}\n")).collect();
+    format!("[tunnel.offload]\n{}", switches.concat())
 }
 
 fn run_ok(command: &mut Command) {
@@ -329,14 +363,7 @@ fn hosts(addresses: [&str; 2]) -> [String; 2] {
 
 /// The old address goes first: the kernel removes other addresses of a subnet together with its first.
 fn move_address(netns: &Netns, old: IpNet, new: IpNet) {
-    let removed = netns.netlink(async |handle| {
-        let all: Vec<AddressMessage> = handle.address().get().execute().try_collect().await?;
-        let address = AddressAttribute::Address(old.addr());
-        let found = all.into_iter().find(|message| message.attributes.contains(&address));
-        let message = found.ok_or_else(|| anyhow::anyhow!("{old} is not there"))?;
-        Ok(handle.address().del(message).execute().await?)
-    });
-    removed.unwrap();
+    netns.delete_address(old.addr()).unwrap();
     netns.add_address("eth0", new).unwrap();
 }
 
@@ -382,6 +409,30 @@ macro_rules! interop_tests {
         fn a_narrow_link_carries_what_we_send_over_v6() {
             let setup = Setup { link_mtu: 1280, ..Setup::new(Family::V6, First::Us) };
             run("a_narrow_link_carries_what_we_send_over_v6", &$program, setup, |mut rig| rig.check_ours());
+        }
+
+        #[test]
+        fn bulk_with_every_offload_over_v4() {
+            let setup = Setup::new(Family::V4, First::Us);
+            run("bulk_with_every_offload_over_v4", &$program, setup, |mut rig| rig.check_bulk());
+        }
+
+        #[test]
+        fn bulk_with_every_offload_over_v6() {
+            let setup = Setup::new(Family::V6, First::Them);
+            run("bulk_with_every_offload_over_v6", &$program, setup, |mut rig| rig.check_bulk());
+        }
+
+        #[test]
+        fn bulk_without_any_offload_over_v4() {
+            let setup = Setup { offloads: false, ..Setup::new(Family::V4, First::Us) };
+            run("bulk_without_any_offload_over_v4", &$program, setup, |mut rig| rig.check_bulk());
+        }
+
+        #[test]
+        fn bulk_without_any_offload_over_v6() {
+            let setup = Setup { offloads: false, ..Setup::new(Family::V6, First::Them) };
+            run("bulk_without_any_offload_over_v6", &$program, setup, |mut rig| rig.check_bulk());
         }
 
         #[test]

@@ -213,26 +213,9 @@ fn tunnel(node: &Node, n: u8) -> Result<Peer> {
     found.with_context(|| format!("{} has no peer {n}", node.name()))
 }
 
-/// Reloads, and waits until it is over: generation and error after it.
+/// Reloads: generation and error after it.
 fn reload(node: &mut Node, config: &str) -> (u64, String) {
-    let count = |node: &Node| node.log_text().matches("configuration ").count();
-    let before = count(node);
-    node.write_config(config).unwrap();
-    node.signal(Signal::SIGHUP).unwrap();
-    node.wait_until("the end of the reload", LIMIT, |node| {
-        ensure!(count(node) > before, "nothing new in the log");
-        Ok(())
-    })
-    .unwrap();
-    // The log line comes first, the state right after it.
-    let log = node.log_text();
-    let refused = log.lines().rfind(|line| line.contains("configuration ")).unwrap().contains("refused");
-    node.wait_until("the state of the reload", LIMIT, |node| {
-        let config = node.status()?.config.context("no configuration")?;
-        ensure!(config.last_error.is_empty() != refused, "not noted: {config:?}");
-        Ok((config.generation, config.last_error))
-    })
-    .unwrap()
+    node.reload(config, LIMIT).unwrap()
 }
 
 /// What must not change for those who did not change.

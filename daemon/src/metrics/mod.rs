@@ -91,8 +91,8 @@ async fn upkeep(shutdown: CancellationToken) {
 }
 
 async fn metrics_page() -> impl IntoResponse {
-    crate::scrape::update();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], registry().render())
+    let passing = crate::scrape::update();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], registry().render() + &passing)
 }
 
 async fn ready_page(State(readiness): State<Readiness>) -> (StatusCode, String) {

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::{BatchSizes, engine::Engine, peer::Peer};
 use crate::scrape::{self, Update};
@@ -24,23 +25,12 @@ const BATCHES: &str = "isthmus_tunnel_batch_packets_bucket";
 const BATCHES_SUM: &str = "isthmus_tunnel_batch_packets_sum";
 const BATCHES_COUNT: &str = "isthmus_tunnel_batch_packets_count";
 
-/// Says what each metric is.
+/// Says what each metric of the tunnel as a whole is.
 pub(super) fn describe() {
-    describe_gauge!(UP, "1 while the peer answers");
-    describe_counter!(RECEIVED_BYTES, "Bytes of inner packets received from the peer");
-    describe_counter!(SENT_BYTES, "Bytes of inner packets sent to the peer");
-    describe_counter!(RECEIVED_PACKETS, "Inner packets received from the peer");
-    describe_counter!(SENT_PACKETS, "Inner packets sent to the peer");
-    describe_gauge!(HANDSHAKE, "Unix time of the last completed handshake; absent before the first");
     describe_counter!(
         DROPS,
         "Packets dropped, by reason; endpoint_refused ones were taken, but not where they came from"
     );
-    describe_counter!(
-        PEER_DROPS,
-        "Packets to or from the peer that were dropped, by reason; endpoint_refused ones were carried; zeros are left out"
-    );
-    describe_gauge!(MTU, "Longest inner packet that is sent to the peer in one piece");
     describe_gauge!(OFFLOAD, "1 while the offload is in use");
     describe_counter!(
         BATCHES,
@@ -50,19 +40,29 @@ pub(super) fn describe() {
     describe_counter!(BATCHES_COUNT, "System calls of the packet path");
 }
 
+fn describe_peers() {
+    describe_gauge!(UP, "1 while the peer answers");
+    describe_counter!(RECEIVED_BYTES, "Bytes of inner packets received from the peer");
+    describe_counter!(SENT_BYTES, "Bytes of inner packets sent to the peer");
+    describe_counter!(RECEIVED_PACKETS, "Inner packets received from the peer");
+    describe_counter!(SENT_PACKETS, "Inner packets sent to the peer");
+    describe_gauge!(HANDSHAKE, "Unix time of the last completed handshake; absent before the first");
+    describe_counter!(
+        PEER_DROPS,
+        "Packets to or from the peer that were dropped, by reason; endpoint_refused ones were carried; zeros are left out"
+    );
+    describe_gauge!(MTU, "Longest inner packet that is sent to the peer in one piece");
+}
+
 /// Copies all counters whenever metrics are read, until the result is dropped.
 pub(super) fn publish(engine: &Arc<Engine>) -> Update {
     let engine = Arc::downgrade(engine);
-    scrape::before_reading(move || {
-        if let Some(engine) = engine.upgrade() {
-            update(&engine);
-        }
-    })
+    scrape::at_reading(move || engine.upgrade().map(|engine| update(&engine)).unwrap_or_default())
 }
 
-fn update(engine: &Engine) {
+/// The metrics of the tunnel as a whole go to the registry, those of its peers are returned.
+fn update(engine: &Engine) -> String {
     let peers = &engine.snapshot.load().peers;
-    peers.iter().for_each(|peer| update_peer(peer));
     for (reason, own) in engine.drops.iter() {
         let total: u64 = own + peers.iter().map(|peer| peer.counters.drops.get(reason)).sum::<u64>();
         counter!(DROPS, "reason" => reason.as_str()).absolute(total);
@@ -74,6 +74,17 @@ fn update(engine: &Engine) {
     for (call, sizes) in engine.batches.sizes() {
         update_batches(call, &sizes);
     }
+    render(peers)
+}
+
+/// In a registry that is made anew each time: peers come and go, and a registry forgets nothing.
+fn render(peers: &[Arc<Peer>]) -> String {
+    let registry = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&registry, || {
+        describe_peers();
+        peers.iter().for_each(|peer| update_peer(peer));
+    });
+    registry.handle().render()
 }
 
 /// In the shape of a histogram, so that `histogram_quantile` works on it.
@@ -85,11 +96,6 @@ fn update_batches(call: &'static str, sizes: &BatchSizes) {
     counter!(BATCHES_SUM, "call" => call).absolute(sizes.packets);
     let count = sizes.cumulative.last().map_or(0, |(_, count)| *count);
     counter!(BATCHES_COUNT, "call" => call).absolute(count);
-}
-
-/// A peer that was removed is not up.
-pub(super) fn removed(peer: &Peer) {
-    gauge!(UP, "peer" => Arc::clone(&peer.name)).set(0.0);
 }
 
 fn update_peer(peer: &Peer) {

@@ -11,7 +11,7 @@ use isthmus_tunnel::{Identity, path_mtu, table::Underlay};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Config, Endpoint, PeerConfig, attention::Attention, engine, metrics, peer::Peer, post::Post, resolve,
+    Config, Endpoint, PeerConfig, attention::Attention, engine, peer::Peer, post::Post, resolve,
     snapshot::Snapshot,
 };
 use crate::routes::{Board, PeerName};
@@ -67,7 +67,6 @@ impl Peers {
         let peer = self.list.remove(at);
         self.plan(peer.index, None);
         self.by_index.remove(&peer.index);
-        metrics::removed(&peer);
         Some(peer)
     }
 

@@ -166,8 +166,13 @@ fn explain(interface: &str, step: Step, error: &io::Error, driver: bool) -> Erro
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A device without queues.
+    pub(in crate::tunnel) fn none() -> Tun {
+        Tun { queues: vec![] }
+    }
 
     #[test]
     fn each_failure_names_its_remedy() {

@@ -12,6 +12,7 @@ pub mod netns;
 pub mod node;
 pub mod pki;
 pub mod probe;
+pub mod relay;
 pub mod route;
 pub mod sandbox;
 pub mod wait;

@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
 use anyhow::Result;
@@ -10,10 +11,13 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use boringtun::x25519::{PublicKey, StaticSecret};
 use ipnet::IpNet;
 
-use crate::{bins::Bins, files::write_secret, link::veth, netns::Netns, node::Node};
+use crate::{bins::Bins, files::write_secret, link::veth, netns::Netns, node::Node, probe::Metrics};
 
 /// UDP port of every tunnel.
 pub const TUNNEL_PORT: u16 = 51820;
+
+/// Where metrics are read.
+const METRICS: &str = "127.0.0.1:9587";
 
 /// Address family, as an index into pairs of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +64,22 @@ impl Mesh {
             nodes.push(node);
         }
         Ok(Self { nodes, _dir: dir })
+    }
+
+    /// [`Mesh::new`] with a gateway for each configuration, all started and ready within `limit`.
+    ///
+    /// # Errors
+    /// As the parts of it.
+    pub fn start(bins: &Bins, limit: Duration, configs: &[&dyn Fn(&Self) -> String]) -> Result<Self> {
+        let mut mesh = Self::new(u8::try_from(configs.len())?, bins)?;
+        for (n, config) in (1..).zip(configs) {
+            let text = config(&mesh);
+            mesh.node_mut(n).start(&text)?;
+        }
+        for (n, _) in (1..).zip(configs) {
+            mesh.node_mut(n).wait_ready(limit)?;
+        }
+        Ok(mesh)
     }
 
     /// Gateway `n`.
@@ -125,7 +145,8 @@ pub fn public_key(n: u8) -> String {
     BASE64_STANDARD.encode(PublicKey::from(&secret(n)).as_bytes())
 }
 
-fn secret(n: u8) -> StaticSecret {
+/// The other half of [`public_key`].
+pub fn secret(n: u8) -> StaticSecret {
     StaticSecret::from([n; 32])
 }
 
@@ -152,6 +173,19 @@ pub fn peer(n: u8, family: Option<Family>) -> String {
         let _ = writeln!(text, "endpoint = \"{}\"", endpoint(n, family));
     }
     text
+}
+
+/// `[metrics]`: where [`metrics`] reads.
+pub fn metrics_section() -> String {
+    format!("[metrics]\nlisten = \"{METRICS}\"\n")
+}
+
+/// What a gateway with a [`metrics_section`] counts.
+///
+/// # Errors
+/// When it does not answer.
+pub fn metrics(node: &Node) -> Result<Metrics> {
+    Metrics::read(node.netns(), METRICS.parse()?)
 }
 
 /// `[bgp]` of a gateway in the AS `asn`; neighbors follow.

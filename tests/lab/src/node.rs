@@ -246,6 +246,31 @@ impl Node {
         Ok(kill(Pid::from_raw(pid.cast_signed()), signal)?)
     }
 
+    /// Writes another configuration, has it read and waits until that is over: the generation in force, and why the new one was refused
+    /// (empty: it was not).
+    ///
+    /// # Errors
+    /// When the daemon ends or is not done within `limit`.
+    pub fn reload(&mut self, config: &str, limit: Duration) -> Result<(u64, String)> {
+        let count = |node: &Self| node.log_text().matches("configuration ").count();
+        let before = count(self);
+        self.write_config(config)?;
+        self.signal(Signal::SIGHUP)?;
+        self.wait_until("the end of the reload", limit, |node| {
+            ensure!(count(node) > before, "nothing new in the log");
+            Ok(())
+        })?;
+        // The log line comes first, the state right after it.
+        let log = self.log_text();
+        let last = log.lines().rfind(|line| line.contains("configuration "));
+        let refused = last.is_some_and(|line| line.contains("refused"));
+        self.wait_until("the state of the reload", limit, |node| {
+            let config = node.status()?.config.context("no configuration")?;
+            ensure!(config.last_error.is_empty() != refused, "not noted: {config:?}");
+            Ok((config.generation, config.last_error))
+        })
+    }
+
     /// Its process number.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)

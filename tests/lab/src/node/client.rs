@@ -58,6 +58,23 @@ impl Node {
         })
     }
 
+    /// The peer of this name, as [`Node::peers`] tells it.
+    ///
+    /// # Errors
+    /// When the daemon does not answer, or has none.
+    pub fn peer(&self, name: &str) -> Result<Peer> {
+        let found = self.peers()?.into_iter().find(|peer| peer.name == name);
+        found.with_context(|| format!("{} has no peer {name}", self.name()))
+    }
+
+    /// Packets to or from this peer that were dropped for this reason.
+    ///
+    /// # Errors
+    /// As [`Node::peer`].
+    pub fn drops(&self, peer: &str, reason: &str) -> Result<u64> {
+        Ok(self.peer(peer)?.drops.get(reason).copied().unwrap_or(0))
+    }
+
     /// `ListRoutes`, all of them.
     ///
     /// # Errors

@@ -1,13 +1,19 @@
-//! Traffic that says what happened to it. UDP and TCP only, so it needs no privilege inside a namespace.
+//! Traffic that says what happened to it. But for [`Spoofer`] it needs no privilege inside a namespace.
 
 mod flows;
 mod http;
+mod marked;
+mod metrics;
+mod spoof;
 mod stream;
 mod transfer;
 mod whole;
 
 pub use flows::{Flow, FlowReport, Prober, UdpEcho};
 pub use http::get;
+pub use marked::{Marked, MarkedSocket};
+pub use metrics::Metrics;
+pub use spoof::Spoofer;
 pub use stream::TcpStreaming;
 pub use transfer::{TcpSink, Transfer, send};
 pub use whole::WholeUdp;

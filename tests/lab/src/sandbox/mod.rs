@@ -10,4 +10,4 @@ mod test;
 
 pub use enter::{Lifetime, enter_on_exec};
 pub use support::{Support, support};
-pub use test::{run, run_for, run_with_bins};
+pub use test::{run, run_for, run_with_bins, run_with_bins_for};

@@ -1,6 +1,6 @@
 //! Who runs, as `/proc` tells it.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 /// A process that can't be mistaken for another that got its number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,20 @@ impl Process {
 /// The state of a process as proc(5) letters it: `S` sleeps, `T` is stopped.
 pub fn state_of(pid: u32) -> Option<String> {
     text_field(pid, 3)
+}
+
+/// Memory of a process that is in RAM now, in KiB; `None`: it is gone.
+pub fn resident_kib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+/// CPU time that a process has used, in user and kernel mode; `None`: it is gone.
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    // SAFETY: the call takes an integer and no memory.
+    let ticks = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|ticks| *ticks > 0)?;
+    Some(Duration::from_millis((field(pid, 14)? + field(pid, 15)?) * 1000 / ticks))
 }
 
 /// Children of a process.
@@ -83,8 +97,7 @@ mod tests {
         assert!(process.is_there());
         assert!(children_of(std::process::id()).contains(&child.id()));
         child.kill().unwrap();
-        crate::wait::until_true("its end", std::time::Duration::from_secs(5), || !process.is_there())
-            .unwrap();
+        crate::wait::until_true("its end", Duration::from_secs(5), || !process.is_there()).unwrap();
         assert!(Process::now(child.id()).is_some(), "not yet waited for, it keeps its number");
         child.wait().unwrap();
     }

@@ -33,11 +33,19 @@ pub fn run(name: &str, body: impl FnOnce()) {
 /// # Panics
 /// As [`run`], and when the build failed.
 pub fn run_with_bins(name: &str, body: impl FnOnce(&Bins)) {
+    run_with_bins_for(Duration::from_secs(120), name, body);
+}
+
+/// [`run_with_bins`] with another time limit.
+///
+/// # Panics
+/// As [`run_with_bins`].
+pub fn run_with_bins_for(limit: Duration, name: &str, body: impl FnOnce(&Bins)) {
     if is_inside(name) {
         inside(name, || body(&Bins::from_env().expect("the outer process passes the binaries on")));
     } else if let Some(user) = possible(name) {
         let bins = Bins::build().expect("the binaries build");
-        outside(Duration::from_secs(120), name, user, |command| bins.export(command));
+        outside(limit, name, user, |command| bins.export(command));
     }
 }
 
