@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use netlink_packet_route::{
-    address::{AddressAttribute, AddressFlags, AddressHeaderFlags},
+    address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage},
     link::{InfoData, InfoVeth, LinkAttribute, LinkMessage},
     route::{RouteAttribute, RouteMessage},
 };
@@ -135,6 +135,20 @@ impl Netns {
             Ok(request.execute().await?)
         })
         .with_context(|| format!("address {address}"))
+    }
+
+    /// Takes an address away from whichever interface has it.
+    ///
+    /// # Errors
+    /// When none has.
+    pub fn delete_address(&self, address: IpAddr) -> Result<()> {
+        self.netlink(async |handle| {
+            let all: Vec<AddressMessage> = handle.address().get().execute().try_collect().await?;
+            let wanted = AddressAttribute::Address(address);
+            let found = all.into_iter().find(|message| message.attributes.contains(&wanted));
+            Ok(handle.address().del(found.context("no interface has it")?).execute().await?)
+        })
+        .with_context(|| format!("removing address {address} in {}", self.name()))
     }
 
     /// Routes `prefix` by the router `via`; a prefix of length zero is the default route.
