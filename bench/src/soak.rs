@@ -16,7 +16,10 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -107,8 +110,8 @@ pub(crate) fn inside(plan: &Plan) -> Result<ExitCode> {
 /// The events in a thread of their own; this one looks on.
 fn observe(plan: &Plan, ends: &mut Ends) -> Result<Observed> {
     let length = MINUTE * plan.minutes;
-    let flows = Flows::start(ends, plan.rate)?;
-    let (outages, stop) = (Outages::default(), AtomicBool::new(false));
+    let (outages, stop) = (Arc::<Outages>::default(), AtomicBool::new(false));
+    let flows = Flows::start(ends, plan.rate, &outages)?;
     let schedule = Schedule::new(length);
     let mut vitals = Vitals::start(ends, length)?;
     let start = Instant::now();
@@ -123,7 +126,7 @@ fn observe(plan: &Plan, ends: &mut Ends) -> Result<Observed> {
     let mut troubles = line.err().map(|error| format!("{error:#}")).into_iter().collect::<Vec<_>>();
     let flows = flows.finish(&outages);
     troubles.extend(ends.troubles());
-    Ok(Observed { lasted, events, flows, vitals: vitals.finish(), troubles })
+    Ok(Observed { lasted, down: outages.total(), events, flows, vitals: vitals.finish(), troubles })
 }
 
 /// Looks at everything once a second, and tells every minute. Ends early when a flow or a daemon has ended.

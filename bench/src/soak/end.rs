@@ -153,11 +153,11 @@ impl Ends {
 
     fn flap(&self, end: usize, pause: Duration, outages: &Outages) -> Result<()> {
         let netns = self.namespaces().get(end).context("there are two ends")?;
-        let down = Instant::now();
-        netns.link_down("eth0")?;
-        thread::sleep(pause);
-        netns.link_up("eth0")?;
-        outages.add(down, Instant::now());
+        outages.during(|| {
+            netns.link_down("eth0")?;
+            thread::sleep(pause);
+            netns.link_up("eth0")
+        })?;
         // It went with the interface.
         if end == 0 { netns.add_default_route(OUTER[1].parse()?) } else { Ok(()) }
     }

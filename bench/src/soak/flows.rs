@@ -1,6 +1,6 @@
 //! All traffic of a run.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use isthmus_lab::probe::UdpEcho;
@@ -60,7 +60,7 @@ impl Flows {
     ///
     /// # Errors
     /// When one can't be started.
-    pub(super) fn start(ends: &Ends, rate: u32) -> Result<Self> {
+    pub(super) fn start(ends: &Ends, rate: u32, outages: &Arc<Outages>) -> Result<Self> {
         let [near, far] = ends.namespaces();
         let at = |end: usize, port| -> Result<SocketAddr> { Ok(SocketAddr::new(INNER[end].parse()?, port)) };
         let each = f64::from(rate) * MEGABIT / f64::from(CONNECTIONS) / 2.0;
@@ -69,8 +69,8 @@ impl Flows {
         Ok(Self {
             connections: (0..CONNECTIONS).map(connect).collect::<Result<_>>()?,
             datagrams: [
-                OneWay::start(near, far, at(1, UDP_PORT)?)?,
-                OneWay::start(far, near, at(0, UDP_PORT)?)?,
+                OneWay::start(near, far, at(1, UDP_PORT)?, outages)?,
+                OneWay::start(far, near, at(0, UDP_PORT)?, outages)?,
             ],
             round_trips: RoundTrips::start(near, echo.address())?,
             _echo: echo,

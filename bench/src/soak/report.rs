@@ -26,6 +26,8 @@ const REKEY: u64 = 150;
 pub(super) struct Observed {
     /// How long it lasted.
     pub(super) lasted: Duration,
+    /// How much of it the cable was down.
+    pub(super) down: Duration,
     /// What was done.
     pub(super) events: Done,
     /// What the flows did.
@@ -44,6 +46,7 @@ pub(super) struct Report {
     version: String,
     minutes: u32,
     seconds: u64,
+    outage_seconds: f64,
     rate_megabits: u32,
     events: BTreeMap<&'static str, u32>,
     rekeys: u32,
@@ -61,6 +64,7 @@ struct Flow {
     received: u64,
     unit: &'static str,
     lost: u64,
+    unexplained_lost: u64,
     reordered: u64,
     duplicates: u64,
     longest_silence_seconds: f64,
@@ -90,7 +94,7 @@ struct DaemonMemory {
 impl Report {
     /// Judges what was observed.
     pub(super) fn new(plan: &Plan, machine: Machine, observed: Observed) -> Self {
-        let Observed { lasted, events, flows, vitals, troubles } = observed;
+        let Observed { lasted, down, events, flows, vitals, troubles } = observed;
         let mut failures = troubles;
         failures.extend(events.troubles);
         failures.extend(flow_failures(&flows));
@@ -103,6 +107,7 @@ impl Report {
             version: plan.daemon.version.clone(),
             minutes: plan.minutes,
             seconds: lasted.as_secs(),
+            outage_seconds: down.as_secs_f64(),
             rate_megabits: plan.rate,
             events: events.counts,
             rekeys: vitals.rekeys,
@@ -131,12 +136,13 @@ impl Report {
         let events: Vec<String> = self.events.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         let trips = &self.round_trips;
         let mut text = format!(
-            "{}\n{}; {} s of {} min, TCP {} Mb/s\n{}, {} rekeys\n\n{}\n\n{}\n\nround trips: median {:.3} ms, p99 {:.3} ms, longest {:.3} ms; {} of {} unanswered\n\n",
+            "{}\n{}; {} s of {} min, TCP {} Mb/s; cable down for {:.1} s in all\n{}, {} rekeys\n\n{}\n\n{}\n\nround trips: median {:.3} ms, p99 {:.3} ms, longest {:.3} ms; {} of {} unanswered\n\n",
             self.machine,
             self.version,
             self.seconds,
             self.minutes,
             self.rate_megabits,
+            self.outage_seconds,
             events.join(", "),
             self.rekeys,
             self.flow_table(),
@@ -153,11 +159,12 @@ impl Report {
     }
 
     fn flow_table(&self) -> comfy_table::Table {
-        let mut table = table(6);
+        let mut table = table(7);
         table.set_header([
             "flow",
             "received",
             "lost",
+            "but for outages",
             "reordered",
             "double",
             "longest silence, s",
@@ -165,7 +172,10 @@ impl Report {
         ]);
         for flow in &self.flows {
             let mut row = vec![flow.name.clone(), format!("{} {}", flow.received, flow.unit)];
-            row.extend([flow.lost, flow.reordered, flow.duplicates].map(|number| number.to_string()));
+            row.extend(
+                [flow.lost, flow.unexplained_lost, flow.reordered, flow.duplicates]
+                    .map(|number| number.to_string()),
+            );
             row.extend(
                 [flow.longest_silence_seconds, flow.unexplained_silence_seconds].map(|s| format!("{s:.2}")),
             );
@@ -208,6 +218,7 @@ fn directions(flows: Outcomes) -> Vec<Flow> {
         received: flow.outcome.received,
         unit: "B",
         lost: 0,
+        unexplained_lost: 0,
         reordered: 0,
         duplicates: 0,
         longest_silence_seconds: flow.outcome.silences.longest().as_secs_f64(),
@@ -218,6 +229,7 @@ fn directions(flows: Outcomes) -> Vec<Flow> {
         received: flow.outcome.tally.received,
         unit: "datagrams",
         lost: flow.outcome.sent.saturating_sub(flow.outcome.tally.received),
+        unexplained_lost: flow.outcome.unexplained,
         reordered: flow.outcome.tally.reordered,
         duplicates: flow.outcome.tally.duplicates,
         longest_silence_seconds: flow.outcome.silences.longest().as_secs_f64(),

@@ -1,7 +1,10 @@
 //! How long nothing came, and whether there was a reason.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,12 +13,34 @@ const SHORT: Duration = Duration::from_secs(1);
 
 /// When the cable was down.
 #[derive(Debug, Default)]
-pub(super) struct Outages(Mutex<Vec<(Instant, Instant)>>);
+pub(super) struct Outages {
+    over: Mutex<Vec<(Instant, Instant)>>,
+    down: AtomicBool,
+}
 
 impl Outages {
-    /// One that is over.
-    pub(super) fn add(&self, from: Instant, to: Instant) {
+    /// One that lasts as long as `work`.
+    pub(super) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        let from = Instant::now();
+        self.down.store(true, Ordering::Relaxed);
+        let done = work();
+        self.down.store(false, Ordering::Relaxed);
+        self.add(from, Instant::now());
+        done
+    }
+
+    fn add(&self, from: Instant, to: Instant) {
         self.all().push((from, to));
+    }
+
+    /// Is it down now?
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
+    }
+
+    /// How long it was down in all.
+    pub(super) fn total(&self) -> Duration {
+        self.all().iter().map(|(down, up)| *up - *down).sum()
     }
 
     /// How much of this time the cable was down; outages do not overlap.
@@ -27,7 +52,7 @@ impl Outages {
 
     fn all(&self) -> MutexGuard<'_, Vec<(Instant, Instant)>> {
         // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

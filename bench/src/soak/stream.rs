@@ -183,8 +183,10 @@ fn read(
     let (mut pattern, mut buffer, mut scratch) = (Pattern::new(seed), vec![0; READ], vec![0; READ]);
     let mut deadline = None;
     loop {
+        let read = stream.read(&mut buffer);
+        // Not before the read: it may have waited for what comes of the stop.
         let stopped = stop.load(Ordering::Relaxed);
-        match stream.read(&mut buffer) {
+        match read {
             Ok(0) if stopped => return Ok(()),
             Ok(0) => return Err(anyhow!("the other end closed it")),
             Ok(length) => {

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 use isthmus_lab::netns::Netns;
 
-use super::silence::Silences;
+use super::silence::{Outages, Silences};
 
 /// Between two datagrams.
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -30,7 +30,7 @@ const WINDOW: usize = 4096;
 pub(super) struct OneWay {
     stop: Arc<AtomicBool>,
     /// The sender's own: the receiver listens for a while longer.
-    sender: JoinHandle<()>,
+    sender: JoinHandle<u64>,
     receiver: JoinHandle<(Tally, Silences)>,
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
@@ -45,6 +45,8 @@ pub(super) struct Tally {
     pub(super) reordered: u64,
     /// Those that had come before.
     pub(super) duplicates: u64,
+    /// Received ones that were sent while the cable was down.
+    in_outage: u64,
     highest: u64,
     /// The number that was last seen at this place, and one.
     seen: Vec<u64>,
@@ -55,6 +57,8 @@ pub(super) struct Tally {
 pub(super) struct Outcome {
     /// Datagrams sent.
     pub(super) sent: u64,
+    /// Datagrams that did not arrive although the cable was up when they were sent.
+    pub(super) unexplained: u64,
     /// Of them arrived.
     pub(super) tally: Tally,
     /// The pauses.
@@ -66,15 +70,20 @@ impl OneWay {
     ///
     /// # Errors
     /// When the address is not there.
-    pub(super) fn start(near: &Netns, far: &Netns, address: SocketAddr) -> Result<Self> {
+    pub(super) fn start(
+        near: &Netns,
+        far: &Netns,
+        address: SocketAddr,
+        outages: &Arc<Outages>,
+    ) -> Result<Self> {
         let to = far.run(|| UdpSocket::bind(address))?.with_context(|| format!("listening on {address}"))?;
         to.set_read_timeout(Some(Duration::from_millis(100)))?;
         let from = near.run(|| UdpSocket::bind("0.0.0.0:0"))??;
         let (stop, sent, received) =
             (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let sender = thread::spawn({
-            let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
-            move || send(&from, address, &sent, &stop)
+            let (stop, sent, outages) = (Arc::clone(&stop), Arc::clone(&sent), Arc::clone(outages));
+            move || send(&from, address, &sent, &outages, &stop)
         });
         let receiver = thread::spawn({
             let (stop, received) = (Arc::clone(&stop), Arc::clone(&received));
@@ -93,25 +102,32 @@ impl OneWay {
     /// Ends the sending and waits for the last datagrams. `None`: a thread of its own panicked.
     pub(super) fn finish(self) -> Option<Outcome> {
         self.stop.store(true, Ordering::Relaxed);
-        self.sender.join().ok()?;
+        let in_outage = self.sender.join().ok()?;
         let (tally, silences) = self.receiver.join().ok()?;
-        Some(Outcome { sent: self.sent.load(Ordering::Relaxed), tally, silences })
+        let sent = self.sent.load(Ordering::Relaxed);
+        let unexplained = (sent - in_outage).saturating_sub(tally.received - tally.in_outage);
+        Some(Outcome { sent, unexplained, tally, silences })
     }
 }
 
-fn send(socket: &UdpSocket, to: SocketAddr, sent: &AtomicU64, stop: &AtomicBool) {
-    let (mut datagram, mut due) = ([0x55; LENGTH], Instant::now());
+/// How many were sent while the cable was down.
+fn send(socket: &UdpSocket, to: SocketAddr, sent: &AtomicU64, outages: &Outages, stop: &AtomicBool) -> u64 {
+    let (mut datagram, mut due, mut in_outage) = ([0x55; LENGTH], Instant::now(), 0);
     for number in 0u64.. {
         if stop.load(Ordering::Relaxed) {
-            return;
+            break;
         }
+        let down = outages.is_down();
+        in_outage += u64::from(down);
         datagram[..8].copy_from_slice(&number.to_be_bytes());
+        datagram[8] = u8::from(down);
         // One that is refused is lost.
         let _ = socket.send_to(&datagram, to);
         sent.store(number + 1, Ordering::Relaxed);
         due += INTERVAL;
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }
+    in_outage
 }
 
 fn receive(socket: &UdpSocket, received: &AtomicU64, stop: &AtomicBool) -> (Tally, Silences) {
@@ -125,7 +141,7 @@ fn receive(socket: &UdpSocket, received: &AtomicU64, stop: &AtomicBool) -> (Tall
         }
         let Ok(LENGTH) = socket.recv(&mut buffer) else { continue };
         let Some(head) = buffer.first_chunk() else { continue };
-        tally.count(u64::from_be_bytes(*head));
+        tally.count(u64::from_be_bytes(*head), buffer[8] != 0);
         received.store(tally.received, Ordering::Relaxed);
         if stopped.is_none() {
             silences.heard(Instant::now());
@@ -135,7 +151,7 @@ fn receive(socket: &UdpSocket, received: &AtomicU64, stop: &AtomicBool) -> (Tall
 }
 
 impl Tally {
-    fn count(&mut self, number: u64) {
+    fn count(&mut self, number: u64, in_outage: bool) {
         self.seen.resize(WINDOW, 0);
         let place = usize::try_from(number % WINDOW as u64).unwrap_or_default();
         if std::mem::replace(&mut self.seen[place], number + 1) == number + 1 {
@@ -143,6 +159,7 @@ impl Tally {
             return;
         }
         self.received += 1;
+        self.in_outage += u64::from(in_outage);
         self.reordered += u64::from(number < self.highest);
         self.highest = self.highest.max(number);
     }
@@ -210,8 +227,8 @@ mod tests {
     fn late_and_double_datagrams_are_told_apart() {
         let mut tally = Tally::default();
         for number in [0, 1, 4, 2, 3, 3, 5, 0, 9000, 9001] {
-            tally.count(number);
+            tally.count(number, number == 4);
         }
-        assert_eq!((tally.received, tally.reordered, tally.duplicates), (8, 2, 2));
+        assert_eq!((tally.received, tally.reordered, tally.duplicates, tally.in_outage), (8, 2, 2, 1));
     }
 }
