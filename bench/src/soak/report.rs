@@ -19,6 +19,8 @@ use crate::{
 const SCHEMA: &str = "isthmus-bench/soak/1";
 /// How much more a daemon may have in the end than after the warm-up, in MiB.
 const GROWTH: f64 = 4.0;
+/// The share of datagrams that may be lost while the cable is up: a move of an end or a full queue costs some.
+const LOSS: f64 = 0.01;
 /// Keys live for 120 s (WireGuard section 5.4); a run without a new pair in this time has not renewed them.
 const REKEY: u64 = 150;
 
@@ -245,7 +247,12 @@ fn flow_failures(flows: &Outcomes) -> Vec<String> {
         failures.extend(silence(&flow.name, flow.unexplained));
     }
     for flow in &flows.udp {
-        let duplicates = flow.outcome.tally.duplicates;
+        let (duplicates, outcome) = (flow.outcome.tally.duplicates, &flow.outcome);
+        let lost = outcome.unexplained as f64 / outcome.sent.max(1) as f64;
+        failures
+            .extend((lost > LOSS).then(|| {
+                format!("{}: {} datagrams lost beyond the outages", flow.name, outcome.unexplained)
+            }));
         failures
             .extend((duplicates > 0).then(|| format!("{}: {duplicates} datagrams came twice", flow.name)));
         failures.extend(silence(&flow.name, flow.unexplained));

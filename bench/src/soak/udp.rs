@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use isthmus_lab::netns::Netns;
 
 use super::silence::{Outages, Silences};
+use crate::sandboxed::note;
 
 /// Between two datagrams.
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -21,6 +22,8 @@ const INTERVAL: Duration = Duration::from_millis(2);
 const ECHO_INTERVAL: Duration = Duration::from_millis(100);
 /// How long an answer may take, and how long the last datagrams may be under way.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// So many datagrams out of order are told of at once, to be seen beside the events.
+const TOLD: u64 = 10;
 /// Octets of a datagram.
 const LENGTH: usize = 200;
 /// Numbers back to which a duplicate is told from one that is only late.
@@ -87,7 +90,7 @@ impl OneWay {
         });
         let receiver = thread::spawn({
             let (stop, received) = (Arc::clone(&stop), Arc::clone(&received));
-            move || receive(&to, &received, &stop)
+            move || receive(&to, address, &received, &stop)
         });
         Ok(Self { stop, sender, receiver, sent, received })
     }
@@ -130,7 +133,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, sent: &AtomicU64, outages: &Outages,
     in_outage
 }
 
-fn receive(socket: &UdpSocket, received: &AtomicU64, stop: &AtomicBool) -> (Tally, Silences) {
+fn receive(socket: &UdpSocket, at: SocketAddr, received: &AtomicU64, stop: &AtomicBool) -> (Tally, Silences) {
     let (mut tally, mut silences) = (Tally::default(), Silences::new(Instant::now()));
     let (mut buffer, mut stopped): (_, Option<Instant>) = ([0; LENGTH], None);
     while stopped.is_none_or(|at| at.elapsed() < PATIENCE) {
@@ -141,7 +144,11 @@ fn receive(socket: &UdpSocket, received: &AtomicU64, stop: &AtomicBool) -> (Tall
         }
         let Ok(LENGTH) = socket.recv(&mut buffer) else { continue };
         let Some(head) = buffer.first_chunk() else { continue };
-        tally.count(u64::from_be_bytes(*head), buffer[8] != 0);
+        let (number, reordered) = (u64::from_be_bytes(*head), tally.reordered);
+        tally.count(number, buffer[8] != 0);
+        if tally.reordered > reordered && tally.reordered <= TOLD {
+            note(&format!("{at}: datagram {number} came after {}\n", tally.highest));
+        }
         received.store(tally.received, Ordering::Relaxed);
         if stopped.is_none() {
             silences.heard(Instant::now());
