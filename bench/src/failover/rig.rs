@@ -183,3 +183,21 @@ fn peer(key: &KeyPair, outer: Ipv4Addr, inner: Ipv4Addr) -> Peer {
     let endpoint = SocketAddr::new(outer.into(), TUNNEL_PORT);
     Peer { public: key.public.clone(), endpoint, address: inner.into(), keepalive: true }
 }
+
+#[cfg(test)]
+mod tests {
+    use isthmusd::routes::Hop;
+
+    use super::*;
+
+    #[test]
+    fn both_ends_can_reach_each_of_the_prefixes() {
+        let routes = board().unwrap().snapshot();
+        assert_eq!(routes.len(), usize::try_from(PREFIXES).unwrap());
+        let both = PEERS.map(|peer| Hop::Peer(peer.into()));
+        assert!(routes.iter().all(|route| route.selected().eq(&both)));
+        assert!(routes.iter().all(|route| IpNet::V4(COVER).contains(&route.prefix)));
+        let behind = routes.iter().filter(|route| route.prefix.contains(&DESTINATION.ip()));
+        assert_eq!(behind.count(), 1);
+    }
+}

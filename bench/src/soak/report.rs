@@ -277,3 +277,99 @@ fn missing_rekeys(lasted: Duration, rekeys: u32) -> Option<String> {
     let least = lasted.as_secs() / REKEY;
     (u64::from(rekeys) < least).then(|| format!("{rekeys} rekeys, but at least {least} were due"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{
+        contender::{Contender, Name},
+        plan::Output,
+        soak::{
+            flows,
+            silence::Silences,
+            stream,
+            udp::{self, Tally},
+        },
+    };
+
+    fn observed() -> Observed {
+        let silences = || Silences::new(Instant::now());
+        let tcp = stream::Outcome { received: 1 << 30, silences: silences(), trouble: None };
+        let udp = || {
+            let mut tally = Tally::default();
+            tally.received = 997;
+            let outcome = udp::Outcome { sent: 1000, unexplained: 2, tally, silences: silences() };
+            flows::Flow { name: "UDP there".into(), outcome, unexplained: Duration::from_secs(1) }
+        };
+        let memory = Memory { start: 10.0, warm: 12.0, end: 16.0, peak: 20.0, slope: 0.5 };
+        Observed {
+            lasted: Duration::from_secs(1800),
+            down: Duration::from_secs(27),
+            events: Done { counts: BTreeMap::from([("link flaps", 12)]), troubles: vec![] },
+            flows: Outcomes {
+                tcp: vec![flows::Flow {
+                    name: "TCP 1 there".into(),
+                    outcome: tcp,
+                    unexplained: Duration::from_secs(4),
+                }],
+                udp: vec![udp(), udp()],
+                round_trips: vec![0.1, 0.2, 0.3],
+                unanswered: 1,
+            },
+            vitals: Seen { memory: [memory; 2], rekeys: 14 },
+            troubles: vec![],
+        }
+    }
+
+    fn report(observed: Observed) -> Report {
+        let daemon = Contender { name: Name::Isthmus, path: "/x".into(), version: "isthmusd 0.1.0".into() };
+        let plan = Plan { daemon, minutes: 30, rate: 200, output: Output::Json };
+        Report::new(&plan, Machine::this(), observed)
+    }
+
+    #[test]
+    fn what_lasted_passes() {
+        let report = report(observed());
+        assert!(!report.failed(), "{:?}", report.failures);
+        let table = report.table();
+        assert!(table.contains("12 link flaps, 14 rekeys") && table.ends_with("result: pass\n"), "{table}");
+        let json: Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(json["schema"], SCHEMA);
+        assert_eq!(
+            (&json["flows"][1]["lost"], &json["flows"][1]["unexplained_lost"]),
+            (&3.into(), &2.into())
+        );
+        assert_eq!((&json["memory"][1]["node"], &json["memory"][1]["end"]), (&"far".into(), &16.0.into()));
+    }
+
+    #[test]
+    fn each_loss_is_a_failure() {
+        type Spoil = fn(&mut Observed);
+        let spoils: [(Spoil, &str); 9] = [
+            (
+                |all| all.flows.tcp[0].outcome.trouble = Some("octet 7 arrived wrong".into()),
+                "TCP 1 there: octet 7",
+            ),
+            (|all| all.flows.tcp[0].unexplained = Duration::from_secs(11), "silent for 11.0 s"),
+            (|all| all.flows.udp[0].unexplained = Duration::from_secs(12), "silent for 12.0 s"),
+            (|all| all.flows.udp[0].outcome.unexplained = 11, "11 datagrams lost"),
+            (|all| all.flows.udp[1].outcome.tally.duplicates = 1, "came twice"),
+            (|all| drop(all.flows.udp.pop()), "not seen to its end"),
+            (|all| all.vitals.memory[1].end = 16.1, "the far daemon has grown by 4.1 MiB"),
+            (|all| all.vitals.rekeys = 11, "at least 12 were due"),
+            (|all| all.troubles.push("near ended by itself".into()), "near ended"),
+        ];
+        for (spoil, expected) in spoils {
+            let mut observed = observed();
+            spoil(&mut observed);
+            let report = report(observed);
+            assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
+            assert!(report.failures[0].contains(expected), "{:?}", report.failures);
+            assert!(report.failed() && report.table().ends_with("result: FAIL\n"));
+        }
+    }
+}
