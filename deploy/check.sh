@@ -61,7 +61,7 @@ check_docker() {
 
 check_shell() {
     local scripts
-    mapfile -t scripts < <(find .ci/run deploy tests -name target -prune -o \( -name '*.sh' -o -path .ci/run \) -print)
+    mapfile -t scripts < <(find .ci/run bench deploy tests -name target -prune -o \( -name '*.sh' -o -path .ci/run \) -print)
     "$VENV/bin/shellcheck" "${scripts[@]}"
     say "shell: ok, ${#scripts[@]} scripts"
 }

@@ -115,6 +115,18 @@ fn ours(wanted: Wanted<'_>) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Makes sure that this program may carry packets itself.
+///
+/// # Errors
+/// When it was built without optimisation and that was not asked for.
+pub(crate) fn check_self(allow_debug: bool) -> Result<()> {
+    ensure!(
+        allow_debug || !cfg!(debug_assertions),
+        "this is a debug build, and the near end runs inside of it: cargo build --release -p isthmus-bench, or --allow-debug"
+    );
+    Ok(())
+}
+
 /// Makes sure that the tools that measure are there.
 ///
 /// # Errors

@@ -36,6 +36,14 @@ pub(crate) enum Figure {
     ManyPeersRss,
     /// Processor time of an idle daemon with many peers.
     ManyPeersIdle,
+    /// From the mark of a peer as down to the first packet of its flow at another one, half of them are shorter.
+    Failover,
+    /// The same, 99 of 100 are shorter.
+    FailoverP99,
+    /// The same, the longest.
+    FailoverMax,
+    /// Packets that were sent after the mark and went to the marked peer nevertheless, over all repetitions.
+    FailoverStrays,
 }
 
 impl Figure {
@@ -56,6 +64,10 @@ impl Figure {
             Self::ManyPeersTcp => "TCP 1 stream, N peers",
             Self::ManyPeersRss => "RSS idle, N peers",
             Self::ManyPeersIdle => "CPU idle, N peers",
+            Self::Failover => "failover, median",
+            Self::FailoverP99 => "failover, p99",
+            Self::FailoverMax => "failover, longest",
+            Self::FailoverStrays => "sent to a peer that is down",
         }
     }
 
@@ -65,7 +77,13 @@ impl Figure {
             Self::Tcp1 | Self::Tcp4 | Self::TcpReverse | Self::OnePeerTcp | Self::ManyPeersTcp => "Gb/s",
             Self::Tcp4Retransmits => "per 10 s",
             Self::Udp64 => "kpps",
-            Self::Ping | Self::LoadedPing | Self::LoadedPingP99 => "ms",
+            Self::Ping
+            | Self::LoadedPing
+            | Self::LoadedPingP99
+            | Self::Failover
+            | Self::FailoverP99
+            | Self::FailoverMax => "ms",
+            Self::FailoverStrays => "packets",
             Self::CpuPerGbit => "s/Gbit",
             Self::PeakRss | Self::ManyPeersRss => "MiB",
             Self::ManyPeersIdle => "% of a core",
@@ -82,7 +100,7 @@ impl Figure {
         match self.unit() {
             "Gb/s" | "s/Gbit" | "% of a core" => 2,
             "ms" => 3,
-            "per 10 s" => 0,
+            "per 10 s" | "packets" => 0,
             _ => 1,
         }
     }

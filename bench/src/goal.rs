@@ -29,7 +29,7 @@ enum Bound {
 use Bound::{Fixed, Plus, Times};
 use Name::{BoringtunCli, WireguardGo};
 
-const GOALS: [Goal; 10] = [
+const GOALS: [Goal; 12] = [
     Goal { figure: Figure::Tcp1, least: Times(WireguardGo, 1.5), aim: Times(WireguardGo, 2.0) },
     Goal { figure: Figure::Tcp4, least: Times(WireguardGo, 1.8), aim: Times(WireguardGo, 2.5) },
     Goal { figure: Figure::Tcp4Retransmits, least: Plus(WireguardGo, 50.0), aim: Fixed(0.0) },
@@ -40,6 +40,8 @@ const GOALS: [Goal; 10] = [
     Goal { figure: Figure::PeakRss, least: Fixed(64.0), aim: Fixed(24.0) },
     Goal { figure: Figure::ManyPeersRss, least: Fixed(100.0), aim: Fixed(40.0) },
     Goal { figure: Figure::ManyPeersIdle, least: Fixed(1.0), aim: Fixed(0.2) },
+    Goal { figure: Figure::Failover, least: Fixed(1.0), aim: Fixed(0.1) },
+    Goal { figure: Figure::FailoverStrays, least: Fixed(0.0), aim: Fixed(0.0) },
 ];
 
 /// How a goal was met.
@@ -181,6 +183,10 @@ mod tests {
             (Figure::PeakRss, 65.0, 590.0, Mark::Fail),
             (Figure::PeakRss, 24.0, 590.0, Mark::Aim),
             (Figure::ManyPeersIdle, 0.9, 0.0, Mark::Pass),
+            (Figure::Failover, 1.1, 0.0, Mark::Fail),
+            (Figure::Failover, 0.09, 0.0, Mark::Aim),
+            (Figure::FailoverStrays, 0.0, 0.0, Mark::Aim),
+            (Figure::FailoverStrays, 1.0, 0.0, Mark::Fail),
         ] {
             assert_eq!(mark(figure, ours, theirs), expected, "{figure:?} {ours} against {theirs}");
         }

@@ -1,6 +1,7 @@
-//! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run.
+//! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run, and whether it lasts.
 
 mod contender;
+mod failover;
 mod figure;
 mod goal;
 mod iperf;
@@ -12,6 +13,8 @@ mod plan;
 mod process;
 mod report;
 mod rig;
+mod sandboxed;
+mod soak;
 mod tunnel;
 
 use std::{
@@ -33,18 +36,21 @@ struct Arguments {
 enum Command {
     /// Throughput, latency, processor time and memory of a tunnel between two namespaces.
     Path(plan::Options),
+    /// Long-lived flows through a tunnel whose links, peers and settings change all the time: nothing may break or grow.
+    Soak(soak::Options),
     /// The part that runs inside the sandbox.
     #[command(hide = true)]
     Inside {
         /// What to do, in JSON.
-        plan: String,
+        job: String,
     },
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Path(options) => path::run(options),
-        Command::Inside { plan } => path::inside(&plan),
+        Command::Soak(options) => soak::run(options),
+        Command::Inside { job } => sandboxed::inside(&job),
     };
     result.unwrap_or_else(|error| {
         let _ = writeln!(io::stderr(), "error: {error:#}");
@@ -70,6 +76,8 @@ mod tests {
             "isthmus-bench path --programs isthmus,gotatun --rounds 1 --seconds 1 -o json --config mtu=1400"
         ));
         assert!(parse("isthmus-bench path --peers 1000"));
+        assert!(parse("isthmus-bench path --failover --rounds 1 -o json"));
+        assert!(parse("isthmus-bench soak --minutes 1 --rate 50 -o json"));
         for wrong in [
             "isthmus-bench",
             "isthmus-bench path --programs openvpn",
@@ -78,6 +86,10 @@ mod tests {
             "isthmus-bench path --peers 0",
             "isthmus-bench path --peers 10 --latency-under-load",
             "isthmus-bench path --config mtu",
+            "isthmus-bench path --failover --peers 10",
+            "isthmus-bench path --failover --programs gotatun",
+            "isthmus-bench soak --minutes 0",
+            "isthmus-bench soak --rate 0",
         ] {
             assert!(!parse(wrong), "{wrong}");
         }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     contender::Contender,
+    failover,
     figure::{Figure, quantile},
     iperf::{self, Load},
     ping,
@@ -50,6 +51,9 @@ pub(crate) fn round(
 ) -> Result<Vec<(Figure, f64)>> {
     let mut round = Round { found: Vec::new(), tell };
     match plan.peers {
+        _ if plan.failover => {
+            failover::round(plan, contender, dir, &mut |figure, value| round.note(figure, value))?
+        }
         None => path(plan, contender, dir, &mut round)?,
         Some(strangers) => peers(plan, contender, strangers, dir, &mut round)?,
     }

@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Measure only what N more configured peers cost that never answer, every other one kept alive.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000), conflicts_with = "latency_under_load")]
     peers: Option<u32>,
+    /// Measure only how long a flow's way to another peer takes when its own is marked down, with 100,000 prefixes that both can reach.
+    #[arg(long, conflicts_with_all = ["latency_under_load", "peers", "programs", "seconds"])]
+    failover: bool,
     /// Form of the result on standard output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -68,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) latency_under_load: bool,
     /// Only what so many more peers cost.
     pub(crate) peers: Option<u32>,
+    /// Only how long a flow's way to another peer takes.
+    pub(crate) failover: bool,
     /// Form of the result.
     pub(crate) output: Output,
     /// Leave everything up after a failure.
@@ -81,9 +86,14 @@ impl Plan {
     /// When a program or tool is missing: which, and how to get it.
     pub(crate) fn new(options: Options, skip: impl FnMut(String)) -> Result<Self> {
         let Options { programs, rounds, seconds, isthmusd, allow_debug, config, .. } = options;
-        let wanted = Wanted { names: &programs, isthmusd: isthmusd.as_deref(), allow_debug };
+        let names = if options.failover { &[Name::Isthmus][..] } else { &programs };
+        let wanted = Wanted { names, isthmusd: isthmusd.as_deref(), allow_debug };
         let contenders = contender::select(wanted, skip)?;
-        contender::check_tools(&contenders)?;
+        if options.failover {
+            contender::check_self(allow_debug)?;
+        } else {
+            contender::check_tools(&contenders)?;
+        }
         Ok(Self {
             contenders,
             rounds,
@@ -91,6 +101,7 @@ impl Plan {
             config,
             latency_under_load: options.latency_under_load,
             peers: options.peers,
+            failover: options.failover,
             output: options.output,
             keep: options.keep,
         })

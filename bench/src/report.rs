@@ -1,14 +1,15 @@
 //! The result: figures, ratios and verdicts, for programs and for people.
 
-mod table;
+pub(crate) mod table;
 
-use std::{collections::BTreeMap, fs, thread::available_parallelism};
+use std::{collections::BTreeMap, fmt, fs, thread::available_parallelism};
 
 use nix::sys::utsname::uname;
 use serde::Serialize;
 
 use crate::{
     contender::{Contender, Name},
+    failover,
     figure::{Figure, Samples, Summary},
     goal::{Verdict, judge},
     plan::Plan,
@@ -26,6 +27,8 @@ pub(crate) struct Report {
     seconds: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     peers: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failovers: Option<u32>,
     config: Vec<String>,
     programs: Vec<Program>,
     ratios: Vec<Ratio>,
@@ -79,6 +82,12 @@ impl Machine {
     }
 }
 
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cores, {}, Linux {}", self.cores, self.processor, self.kernel)
+    }
+}
+
 /// Not every architecture names its processors.
 fn processor(cpuinfo: &str) -> String {
     let line = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
@@ -101,6 +110,7 @@ impl Report {
             rounds: plan.rounds,
             seconds: plan.seconds,
             peers: plan.peers,
+            failovers: plan.failover.then_some(failover::REPETITIONS),
             config: plan.config.clone(),
             ratios: ratios(&programs),
             programs,
@@ -173,6 +183,7 @@ mod tests {
             config: vec!["mtu = 1400".into()],
             latency_under_load: false,
             peers: None,
+            failover: false,
             output: Output::Json,
             keep: false,
         };

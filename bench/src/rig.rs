@@ -17,7 +17,8 @@ pub(crate) const INNER: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
 /// Prefix length of the overlay.
 pub(crate) const INNER_LENGTH: u8 = 16;
 
-const OUTER: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+/// Addresses on the cable: near, far.
+pub(crate) const OUTER: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const NAMES: [&str; 2] = ["near", "far"];
 
 /// Two network namespaces joined by one pair of interfaces; they end with this value.
@@ -72,9 +73,12 @@ pub(crate) struct Peer {
 }
 
 /// One end's share of the configuration.
+#[derive(Clone)]
 pub(crate) struct Side {
     /// 0 is near, 1 far.
     pub(crate) index: usize,
+    /// Its address within the tunnel.
+    pub(crate) address: IpAddr,
     /// Its own key.
     pub(crate) key: KeyPair,
     /// All others.
@@ -94,17 +98,24 @@ impl Side {
             Ok(Peer { public, endpoint, address: INNER[index].parse()?, keepalive: false })
         };
         let (to_far, to_near) = (peer(1)?, peer(0)?);
-        let mut peers = vec![to_far];
+        let mut peers = vec![to_far.clone()];
         for number in 0..strangers {
             peers.push(stranger(number)?);
         }
         let [near, far] = keys;
-        Ok([Self { index: 0, key: near, peers }, Self { index: 1, key: far, peers: vec![to_near] }])
+        let [near_address, far_address] = [to_near.address, to_far.address];
+        Ok([
+            Self { index: 0, address: near_address, key: near, peers },
+            Self { index: 1, address: far_address, key: far, peers: vec![to_near] },
+        ])
     }
 }
 
 /// A peer that never answers; every other one is kept alive.
-fn stranger(number: u32) -> Result<Peer> {
+///
+/// # Errors
+/// When no key can be made.
+pub(crate) fn stranger(number: u32) -> Result<Peer> {
     let offset = number.checked_add(1).context("too many peers")?;
     // RFC 2544 gives 198.18.0.0/15 to benchmarks.
     let endpoint = Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() + offset);

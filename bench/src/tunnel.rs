@@ -1,7 +1,7 @@
 //! A tunnel program at each end of a [`Rig`], configured and carrying packets.
 
 mod foreign;
-mod ours;
+pub(crate) mod ours;
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How long a program may take to come up, and a first packet to come back.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Both daemons and what they run in. Everything ends with this value.
 pub(crate) struct Tunnel<'a> {

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, LineStyle, Table, presets::NOTHING};
 
 use super::{Program, Report, Values};
-use crate::{contender::Name, figure::Figure, goal::Mark};
+use crate::{contender::Name, failover, figure::Figure, goal::Mark};
 
 /// Heading, figures, verdicts.
 pub(super) fn render(report: &Report) -> String {
@@ -16,12 +16,12 @@ pub(super) fn render(report: &Report) -> String {
 }
 
 fn heading(report: &Report) -> String {
-    let machine = &report.machine;
-    let mut text = format!("{} cores, {}, Linux {}; ", machine.cores, machine.processor, machine.kernel);
-    text.push_str(&format!(
-        "median of {} rounds of {} s (lowest..highest round)",
-        report.rounds, report.seconds
-    ));
+    let mut text = format!("{}; ", report.machine);
+    let what = match report.failovers {
+        Some(repetitions) => format!("{repetitions} failovers with {} prefixes", failover::PREFIXES),
+        None => format!("{} s", report.seconds),
+    };
+    text.push_str(&format!("median of {} rounds of {what} (lowest..highest round)", report.rounds));
     if let Some(peers) = report.peers {
         text.push_str(&format!("; N = {peers} peers that never answer, and one that does"));
     }
@@ -94,7 +94,7 @@ fn verdicts(report: &Report) -> Table {
 }
 
 /// A table whose columns 1 to `numbers` are of numbers.
-fn table(numbers: usize) -> Table {
+pub(crate) fn table(numbers: usize) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
     let columns = 1..=numbers;

@@ -14,7 +14,7 @@ use isthmus_lab::{files::write_secret, netns::Netns, wait};
 use super::LIMIT;
 use crate::{
     contender::Contender,
-    rig::{INNER, INNER_LENGTH, INNER_MTU, Side, TUNNEL_PORT},
+    rig::{INNER_LENGTH, INNER_MTU, Side, TUNNEL_PORT},
 };
 
 /// Where all of them put the sockets that `wg` speaks to.
@@ -40,7 +40,7 @@ impl Foreign {
         write_secret(&path, &text(side)?)?;
         run(netns.command("wg")?.arg("setconf").arg(&interface).arg(&path))
             .map_err(|error| foreign.blame(&error))?;
-        netns.add_address(&interface, IpNet::new(INNER[side.index].parse()?, INNER_LENGTH)?)?;
+        netns.add_address(&interface, IpNet::new(side.address, INNER_LENGTH)?)?;
         netns.link_up(&interface)?;
         Ok(foreign)
     }
