@@ -114,7 +114,7 @@ impl States {
         }
         (state[12], state[14], state[15]) = (block, nonce[0], nonce[1]);
         for _ in 0..10 {
-            double_round(&mut state);
+            state = double_round(state);
         }
         for word in 0..12 {
             state[word] = _mm512_add_epi32(state[word], splat(self.fixed[word]));
@@ -126,33 +126,34 @@ impl States {
     }
 }
 
+/// By value, so that the states stay in registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
-fn double_round(state: &mut [__m512i; 16]) {
-    quarter_rounds(state, [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]]);
-    quarter_rounds(state, [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]]);
+fn double_round(state: [__m512i; 16]) -> [__m512i; 16] {
+    let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3] = state;
+    let [a0, b0, c0, d0] = quarter_round([a0, b0, c0, d0]);
+    let [a1, b1, c1, d1] = quarter_round([a1, b1, c1, d1]);
+    let [a2, b2, c2, d2] = quarter_round([a2, b2, c2, d2]);
+    let [a3, b3, c3, d3] = quarter_round([a3, b3, c3, d3]);
+    let [a0, b1, c2, d3] = quarter_round([a0, b1, c2, d3]);
+    let [a1, b2, c3, d0] = quarter_round([a1, b2, c3, d0]);
+    let [a2, b3, c0, d1] = quarter_round([a2, b3, c0, d1]);
+    let [a3, b0, c1, d2] = quarter_round([a3, b0, c1, d2]);
+    [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3]
 }
 
-/// Four independent quarter rounds, step by step.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
-fn quarter_rounds(state: &mut [__m512i; 16], of: [[usize; 4]; 4]) {
-    for [a, b, _, d] in of {
-        state[a] = _mm512_add_epi32(state[a], state[b]);
-        state[d] = _mm512_rol_epi32::<16>(_mm512_xor_si512(state[d], state[a]));
-    }
-    for [_, b, c, d] in of {
-        state[c] = _mm512_add_epi32(state[c], state[d]);
-        state[b] = _mm512_rol_epi32::<12>(_mm512_xor_si512(state[b], state[c]));
-    }
-    for [a, b, _, d] in of {
-        state[a] = _mm512_add_epi32(state[a], state[b]);
-        state[d] = _mm512_rol_epi32::<8>(_mm512_xor_si512(state[d], state[a]));
-    }
-    for [_, b, c, d] in of {
-        state[c] = _mm512_add_epi32(state[c], state[d]);
-        state[b] = _mm512_rol_epi32::<7>(_mm512_xor_si512(state[b], state[c]));
-    }
+fn quarter_round([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let a = _mm512_add_epi32(a, b);
+    let d = _mm512_rol_epi32::<16>(_mm512_xor_si512(d, a));
+    let c = _mm512_add_epi32(c, d);
+    let b = _mm512_rol_epi32::<12>(_mm512_xor_si512(b, c));
+    let a = _mm512_add_epi32(a, b);
+    let d = _mm512_rol_epi32::<8>(_mm512_xor_si512(d, a));
+    let c = _mm512_add_epi32(c, d);
+    let b = _mm512_rol_epi32::<7>(_mm512_xor_si512(b, c));
+    [a, b, c, d]
 }
 
 /// Applies a block of the key stream to the first 64 bytes, or to fewer if there are fewer.
