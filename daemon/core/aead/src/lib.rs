@@ -23,12 +23,11 @@ use portable::{Kernel, MAX};
 pub const TAG: usize = 16;
 
 /// With fewer packets of one length the vectors would be too empty to pay.
-const MIN: usize = 2;
+const MIN: usize = 3;
 /// Longer packets are their own batch, and 16 of them would not stay in the cache.
 const LONGEST: usize = 1 << 16;
 
 /// A packet to seal or open in place.
-#[derive(Debug)]
 pub struct Packet<'a> {
     /// The number in its nonce.
     pub counter: u64,

@@ -13,6 +13,9 @@ use super::{
 /// "expand 32-byte k"
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
+/// By number of packets: which packet and which of its blocks each lane begins with.
+const FIRST_ROUNDS: [([u32; 16], [u32; 16]); MAX + 1] = first_rounds();
+
 /// What makes the states of up to 16 packets under one key.
 pub(super) struct States {
     /// Words 0 to 11: constants and key.
@@ -54,16 +57,17 @@ impl States {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
     pub(super) fn crypt(&self, packets: &mut [&mut [u8]]) {
         let length = packets.first().map_or(0, |packet| packet.len());
-        let mut round = self.first_round();
+        let (packet, block) = &FIRST_ROUNDS[self.packets.min(MAX)];
+        let mut round = Round { packet: words(packet), block: words(block) };
         let (mut packet, mut at) = (0, 0);
         while at < length {
             let nonce = [
                 _mm512_permutexvar_epi32(round.packet, self.nonce[0]),
                 _mm512_permutexvar_epi32(round.packet, self.nonce[1]),
             ];
-            for stream in self.blocks(round.block, nonce) {
+            for stream in &self.blocks(round.block, nonce) {
                 if let Some(bytes) = packets[packet].get_mut(at..) {
-                    xor(bytes, stream);
+                    xor(bytes, *stream);
                 }
                 packet += 1;
                 if packet == self.packets {
@@ -72,20 +76,6 @@ impl States {
             }
             self.next(&mut round);
         }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
-    fn first_round(&self) -> Round {
-        let (mut packet, mut block) = ([0; 16], [1; 16]);
-        let (mut p, mut b) = (0, 1);
-        for lane in 0..16 {
-            (packet[lane], block[lane]) = (p, b);
-            p += 1;
-            if p == self.count() {
-                (p, b) = (0, b + 1);
-            }
-        }
-        Round { packet: words(&packet), block: words(&block) }
     }
 
     /// 16 blocks on.
@@ -124,6 +114,23 @@ impl States {
         state[15] = _mm512_add_epi32(state[15], nonce[1]);
         transpose_words(&state)
     }
+}
+
+const fn first_rounds() -> [([u32; 16], [u32; 16]); MAX + 1] {
+    let mut rounds = [([0; 16], [1; 16]); MAX + 1];
+    let mut packets = 1;
+    while packets <= MAX {
+        let mut lane = 1;
+        while lane < 16 {
+            let (packet, block) = (rounds[packets].0[lane - 1] + 1, rounds[packets].1[lane - 1]);
+            let over = packet as usize == packets;
+            rounds[packets].0[lane] = if over { 0 } else { packet };
+            rounds[packets].1[lane] = if over { block + 1 } else { block };
+            lane += 1;
+        }
+        packets += 1;
+    }
+    rounds
 }
 
 /// By value, so that the states stay in registers.
@@ -170,4 +177,90 @@ fn xor(bytes: &mut [u8], stream: __m512i) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
 fn splat(word: u32) -> __m512i {
     _mm512_set1_epi32(word.cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::avx512::{Kernel, lanes::numbers};
+
+    /// Key, counter in the nonce, first block number, block: RFC 8439, appendix A.1, where every nonce begins with four zeros.
+    const BLOCKS: [(&str, u64, u32, &str); 5] = [
+        (
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            0,
+            0,
+            "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7\
+             da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586",
+        ),
+        (
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            0,
+            1,
+            "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed\
+             29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f",
+        ),
+        (
+            "0000000000000000000000000000000000000000000000000000000000000001",
+            0,
+            1,
+            "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a\
+             8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0",
+        ),
+        (
+            "00ff000000000000000000000000000000000000000000000000000000000000",
+            0,
+            2,
+            "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca\
+             13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096",
+        ),
+        (
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            2 << 56,
+            0,
+            "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7\
+             8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d",
+        ),
+    ];
+
+    #[test]
+    fn rfc_8439_blocks() {
+        if Kernel::detect().is_none() {
+            return;
+        }
+        for (key, counter, block, expected) in BLOCKS {
+            let key: Vec<u8> = hex::decode(key).unwrap();
+            let words: Vec<u32> = key.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            let key: [u32; 8] = words.try_into().unwrap();
+            for lane in 0..MAX {
+                let (mut counters, mut blocks) = ([99; MAX], [98; MAX]);
+                (counters[lane], blocks[lane]) = (counter, block);
+                // SAFETY: the kernel was found to run here.
+                let stream = unsafe { blocks_of(&key, &counters, &blocks) };
+                assert_eq!(hex::encode(&stream[64 * lane..64 * (lane + 1)]), expected, "lane {lane}");
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
+    fn blocks_of(key: &[u32; 8], counters: &[u64; MAX], numbers_of_blocks: &[u32; MAX]) -> Vec<u8> {
+        let states = States::new(key, counters, MAX);
+        let mut bytes = Vec::new();
+        for block in states.blocks(words(numbers_of_blocks), states.nonce) {
+            for number in numbers(block) {
+                bytes.extend(number.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn blocks_go_round_the_packets() {
+        for (packets, (packet, block)) in FIRST_ROUNDS.iter().enumerate().skip(1) {
+            for lane in 0..16 {
+                assert_eq!(packet[lane] as usize, lane % packets);
+                assert_eq!(block[lane] as usize, 1 + lane / packets);
+            }
+        }
+    }
 }

@@ -236,3 +236,6 @@ impl Factor {
         self.wrapped.zeroize();
     }
 }
+
+#[cfg(test)]
+mod tests;
