@@ -22,12 +22,16 @@ use portable::{Kernel, MAX};
 /// Length of an authentication tag in bytes.
 pub const TAG: usize = 16;
 
+/// Packets that are worked on side by side: batches of as many, all of one length, are fastest.
+pub const LANES: usize = MAX;
+
 /// With fewer packets of one length the vectors would be too empty to pay.
 const MIN: usize = 3;
 /// Longer packets are their own batch, and 16 of them would not stay in the cache.
 const LONGEST: usize = 1 << 16;
 
 /// A packet to seal or open in place.
+#[derive(Default)]
 pub struct Packet<'a> {
     /// The number in its nonce.
     pub counter: u64,

@@ -99,15 +99,15 @@ impl States {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
     fn blocks(&self, block: __m512i, nonce: [__m512i; 2]) -> [__m512i; 16] {
         let mut state = [_mm512_setzero_si512(); 16];
-        for word in 0..12 {
-            state[word] = splat(self.fixed[word]);
+        for (word, fixed) in state.iter_mut().zip(self.fixed) {
+            *word = splat(fixed);
         }
         (state[12], state[14], state[15]) = (block, nonce[0], nonce[1]);
         for _ in 0..10 {
             state = double_round(state);
         }
-        for word in 0..12 {
-            state[word] = _mm512_add_epi32(state[word], splat(self.fixed[word]));
+        for (word, fixed) in state.iter_mut().zip(self.fixed) {
+            *word = _mm512_add_epi32(*word, splat(fixed));
         }
         state[12] = _mm512_add_epi32(state[12], block);
         state[14] = _mm512_add_epi32(state[14], nonce[0]);
