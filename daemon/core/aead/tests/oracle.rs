@@ -34,12 +34,13 @@ fn batch(packets: &mut [Vec<u8>], first: u64) -> Vec<Packet<'_>> {
 
 /// What RFC 8439 makes of the packets, according to AWS-LC.
 fn oracle(key: &[u8; 32], first: u64, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let key = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).unwrap());
+    let key = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("32 bytes"));
     let sealed = packets.iter().zip(0..).map(|(packet, i)| {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&first.wrapping_add(i).to_le_bytes());
         let mut plain = packet[..packet.len() - TAG].to_vec();
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut plain).unwrap();
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut plain)
+            .expect("short");
         plain
     });
     sealed.collect()

@@ -62,8 +62,11 @@ fn check(key: (u128, u128), messages: &[Vec<u8>; LANES]) {
     if Kernel::detect().is_none() {
         return;
     }
-    let keys =
-        std::array::from_fn(|lane| (key.0.rotate_left(lane as u32 * 16), key.1.wrapping_add(lane as u128)));
+    let (mut keys, mut next) = ([key; LANES], key);
+    for key in &mut keys {
+        *key = next;
+        next = (next.0.rotate_left(16), next.1.wrapping_add(1));
+    }
     let slices = messages.each_ref().map(Vec::as_slice);
     // SAFETY: the kernel was found to run here.
     let tags = unsafe { tags_of(&keys, &slices) };
