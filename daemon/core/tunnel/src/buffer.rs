@@ -97,6 +97,11 @@ impl Outbox {
         self.drafts.push(Entry { range: start..start + length, path, ecn });
     }
 
+    /// Forgets the drafts.
+    pub(crate) fn forget_drafts(&mut self) {
+        self.drafts.clear();
+    }
+
     /// How many drafts there are.
     pub(crate) fn drafts(&self) -> usize {
         self.drafts.len()

@@ -1,6 +1,7 @@
 //! The keys of one completed handshake, and the counters under them (WireGuard paper, section 5.4.6).
 
 use std::{
+    ops::Range,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -11,10 +12,7 @@ use std::{
 use isthmus_aead::{Key, LANES, Packet};
 
 use crate::{
-    noise::{
-        handshake::Keys,
-        message::{HEADER, write_header},
-    },
+    noise::{handshake::Keys, message::write_header},
     replay::{Window, is_too_old},
 };
 
@@ -82,18 +80,21 @@ impl Session {
     }
 
     /// Makes transport messages of up to [`LANES`] slots: the packet is in each at [`HEADER`], the last 16 bytes are room for the tag. The
-    /// counters, from `first` on, come from [`Session::reserve`] and are used once. False: not all are sealed, so send none.
-    pub(crate) fn seal<'a>(&self, first: u64, slots: impl Iterator<Item = &'a mut [u8]>) -> bool {
+    /// counters come from [`Session::reserve`] and are used once. False: there were not enough, or a slot was too short, so send none.
+    pub(crate) fn seal<'a>(
+        &self,
+        mut counters: Range<u64>,
+        slots: impl Iterator<Item = &'a mut [u8]>,
+    ) -> bool {
         let mut packets: [Packet<'_>; LANES] = Default::default();
         let mut count = 0;
         for slot in slots {
-            let (Some((header, rest)), Some(packet)) =
-                (slot.split_first_chunk_mut::<HEADER>(), packets.get_mut(count))
-            else {
+            let (Some(packet), Some(counter)) = (packets.get_mut(count), counters.next()) else {
                 return false;
             };
-            *packet = Packet::new(first + count as u64, rest);
-            write_header(header, self.remote, packet.counter);
+            let Some((header, rest)) = slot.split_first_chunk_mut() else { return false };
+            write_header(header, self.remote, counter);
+            *packet = Packet::new(counter, rest);
             count += 1;
         }
         self.send.seal_batch(&mut packets[..count]);
@@ -140,7 +141,7 @@ impl Drop for Marker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::noise::hash::Secret;
+    use crate::noise::{hash::Secret, message::HEADER};
 
     /// (sender, receiver)
     fn pair(now: Instant) -> (Session, Session) {
@@ -157,7 +158,7 @@ mod tests {
     fn what_one_seals_the_other_opens() {
         let (a, b) = pair(Instant::now());
         let mut slots = vec![[7; HEADER + 5 + 16]; LANES];
-        assert!(a.seal(3, slots.iter_mut().map(|slot| slot.as_mut_slice())));
+        assert!(a.seal(3..3 + LANES as u64, slots.iter_mut().map(|slot| slot.as_mut_slice())));
         for (counter, slot) in (3..).zip(&slots) {
             assert_eq!(slot[..HEADER], [4, 0, 0, 0, 20, 0, 0, 0, counter, 0, 0, 0, 0, 0, 0, 0]);
         }
@@ -181,10 +182,14 @@ mod tests {
     fn what_does_not_fit_is_not_sealed() {
         let (a, _) = pair(Instant::now());
         for length in 0..HEADER + 16 {
-            assert!(!a.seal(0, [vec![0; 100].as_mut_slice(), &mut vec![0; length]].into_iter()));
+            assert!(!a.seal(0..9, [vec![0; 100].as_mut_slice(), &mut vec![0; length]].into_iter()));
         }
         let mut slots = vec![[0; 64]; LANES + 1];
-        assert!(!a.seal(0, slots.iter_mut().map(|slot| slot.as_mut_slice())));
+        assert!(!a.seal(0..99, slots.iter_mut().map(|slot| slot.as_mut_slice())));
+        assert!(
+            !a.seal(0..3, slots[..4].iter_mut().map(|slot| slot.as_mut_slice())),
+            "three counters for four"
+        );
     }
 
     #[test]
