@@ -5,6 +5,8 @@ use std::arch::x86_64::{
     _mm512_permutexvar_epi32, _mm512_rol_epi32, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_xor_si512,
 };
 
+use zeroize::Zeroizing;
+
 use super::{
     MAX,
     lanes::{WIDTH, load, load_some, store, store_some, transpose_words, words},
@@ -19,7 +21,7 @@ const FIRST_ROUNDS: [([u32; 16], [u32; 16]); MAX + 1] = first_rounds();
 /// What makes the states of up to 16 packets under one key.
 pub(super) struct States {
     /// Words 0 to 11: constants and key.
-    fixed: [u32; 12],
+    fixed: Zeroizing<[u32; 12]>,
     /// Words 14 and 15 by packet: the nonce, whose first word is zero.
     nonce: [__m512i; 2],
     packets: usize,
@@ -34,7 +36,7 @@ struct Round {
 impl States {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
     pub(super) fn new(key: &[u32; 8], counters: &[u64; MAX], packets: usize) -> Self {
-        let mut fixed = [0; 12];
+        let mut fixed = Zeroizing::new([0; 12]);
         fixed[..4].copy_from_slice(&CONSTANTS);
         fixed[4..].copy_from_slice(key);
         let mut nonce = [[0; MAX]; 2];
@@ -99,14 +101,14 @@ impl States {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
     fn blocks(&self, block: __m512i, nonce: [__m512i; 2]) -> [__m512i; 16] {
         let mut state = [_mm512_setzero_si512(); 16];
-        for (word, fixed) in state.iter_mut().zip(self.fixed) {
+        for (word, fixed) in state.iter_mut().zip(*self.fixed) {
             *word = splat(fixed);
         }
         (state[12], state[14], state[15]) = (block, nonce[0], nonce[1]);
         for _ in 0..10 {
             state = double_round(state);
         }
-        for (word, fixed) in state.iter_mut().zip(self.fixed) {
+        for (word, fixed) in state.iter_mut().zip(*self.fixed) {
             *word = _mm512_add_epi32(*word, splat(fixed));
         }
         state[12] = _mm512_add_epi32(state[12], block);

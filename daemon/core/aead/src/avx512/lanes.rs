@@ -1,4 +1,5 @@
-//! Vectors from memory and back, and their transposition. The only place that hands addresses to the processor.
+//! Vectors from memory and back, and their transposition. The only unsafe code here beside the call of the kernel: loads and
+//! stores, each of memory that a reference covers.
 
 use std::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_shuffle_i64x2,
