@@ -208,18 +208,16 @@ fn finish(Limbs(sum): Limbs, low: __m512i, high: __m512i) -> [u128; LANES] {
     tags
 }
 
-/// The lower 128 bits of a number modulo p.
+/// The lower 128 bits of a number modulo p, from limbs as a carry leaves them.
 fn reduce(mut limbs: [u64; 3]) -> u128 {
     const MASK: u64 = LOW_44.cast_unsigned();
-    // The second time for a carry out of the last limb that goes on through a first limb of ones.
-    for _ in 0..2 {
-        limbs[2] += limbs[1] >> 44;
-        limbs[1] &= MASK;
-        limbs[0] += 5 * (limbs[2] >> 42);
-        limbs[2] &= LOW_42.cast_unsigned();
-        limbs[1] += limbs[0] >> 44;
-        limbs[0] &= MASK;
-    }
+    // The second limb carries only if it is above 2^44, and then less than 2^13 stays of it: that stops what the first limb carries.
+    limbs[2] += limbs[1] >> 44;
+    limbs[1] &= MASK;
+    limbs[0] += 5 * (limbs[2] >> 42);
+    limbs[2] &= LOW_42.cast_unsigned();
+    limbs[1] += limbs[0] >> 44;
+    limbs[0] &= MASK;
     // Below 2^130 now; if adding 5 reaches that, then p has to go once.
     let first = limbs[0] + 5;
     let second = limbs[1] + (first >> 44);
