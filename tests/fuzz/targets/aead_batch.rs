@@ -27,10 +27,11 @@ fuzz_target!(|data: &[u8]| {
     let done = outcomes(&mut sealed, first, |batch| fast.seal_batch(batch));
     assert_eq!(done, outcomes(&mut expected, first, |batch| slow.seal_batch(batch)));
     assert!(sealed == expected, "sealed otherwise than AWS-LC does");
-    for run in runs.chunks_exact(RUN).filter(|_| !sealed.is_empty()) {
-        let at = usize::from(run[0]) % sealed.len();
-        let packet = &mut sealed[at];
-        if let Some(byte) = packet.get_mut(usize::from(u16::from_le_bytes([run[3], run[1]]))) {
+    let packets = sealed.len();
+    for run in runs.chunks_exact(RUN).filter(|_| packets > 0) {
+        let packet = usize::from(run[0]) % packets;
+        let at = usize::from(u16::from_le_bytes([run[3], run[1]]));
+        if let Some(byte) = sealed[packet].get_mut(at) {
             *byte ^= run[4];
         }
     }

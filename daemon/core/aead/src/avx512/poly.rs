@@ -23,7 +23,7 @@ const PAD: i64 = 1 << 40;
 /// The bits of r that count (RFC 8439 section 2.5).
 const CLAMP: [i64; 2] = [0x0fff_fffc_0fff_ffff, 0x0fff_fffc_0fff_fffc];
 
-/// Eight numbers. After a carry the limbs are below 2^44, 2^44 + 2^13 and 2^42.
+/// Eight numbers. After a carry the limbs are below 2^44, 2^44 + 2^16 and 2^42.
 #[derive(Clone, Copy)]
 struct Limbs([__m512i; 3]);
 
@@ -211,7 +211,7 @@ fn finish(Limbs(sum): Limbs, low: __m512i, high: __m512i) -> [u128; LANES] {
 /// The lower 128 bits of a number modulo p, from limbs as a carry leaves them.
 fn reduce(mut limbs: [u64; 3]) -> u128 {
     const MASK: u64 = LOW_44.cast_unsigned();
-    // The second limb carries only if it is above 2^44, and then less than 2^13 stays of it: that stops what the first limb carries.
+    // The second limb carries only if it is above 2^44, and then less than 2^16 stays of it: that stops what the first limb carries.
     limbs[2] += limbs[1] >> 44;
     limbs[1] &= MASK;
     limbs[0] += 5 * (limbs[2] >> 42);

@@ -140,7 +140,7 @@ fn greatest_limbs_everywhere() {
 fn reduction_of_every_edge() {
     const TOP: u64 = (1 << 44) - 1;
     let low = [0, 1, 4, 5, 6, TOP - 5, TOP - 4, TOP - 3, TOP];
-    let middle = [0, 1, TOP - 1, TOP, TOP + 1, TOP + (1 << 13)];
+    let middle = [0, 1, TOP - 1, TOP, TOP + 1, TOP + (1 << 16)];
     let high = [0, 1, (1 << 42) - 2, (1 << 42) - 1];
     for a in low {
         for b in middle {
