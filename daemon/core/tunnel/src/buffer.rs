@@ -63,6 +63,8 @@ pub struct Outbox {
     /// Its length is what was ever needed; [`Outbox::used`] says how much is filled.
     arena: Vec<u8>,
     entries: Vec<Entry>,
+    /// What lies behind the last entry and is no datagram yet, so that nobody can send it.
+    drafts: Vec<Entry>,
 }
 
 impl Outbox {
@@ -80,14 +82,57 @@ impl Outbox {
         ecn: Ecn,
         write: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> bool {
+        self.drafts.clear();
         let start = self.used();
-        let end = start + capacity;
+        let Some(length) = write(self.room(start, capacity)) else { return false };
+        self.entries.push(Entry { range: start..start + length.min(capacity), path, ecn });
+        true
+    }
+
+    /// Lets `write` put what becomes a datagram of `length` bytes with [`Outbox::finish`]; any other datagram instead of that forgets it.
+    /// The slot holds anything before.
+    pub(crate) fn draft(&mut self, length: usize, path: OuterPath, ecn: Ecn, write: impl FnOnce(&mut [u8])) {
+        let start = self.drafts.last().map_or(self.used(), |draft| draft.range.end);
+        write(self.room(start, length));
+        self.drafts.push(Entry { range: start..start + length, path, ecn });
+    }
+
+    /// Forgets the drafts.
+    pub(crate) fn forget_drafts(&mut self) {
+        self.drafts.clear();
+    }
+
+    /// How many drafts there are.
+    pub(crate) fn drafts(&self) -> usize {
+        self.drafts.len()
+    }
+
+    /// Lets `finish` complete the drafts in their order. If it says true they are datagrams, else they are forgotten.
+    pub(crate) fn finish(
+        &mut self,
+        finish: impl FnOnce(&mut dyn Iterator<Item = &mut [u8]>) -> bool,
+    ) -> bool {
+        let mut rest = &mut self.arena[self.entries.last().map_or(0, |entry| entry.range.end)..];
+        let mut slots = self.drafts.iter().map(|draft| {
+            let (slot, behind) = std::mem::take(&mut rest).split_at_mut(draft.range.len());
+            rest = behind;
+            slot
+        });
+        let finished = finish(&mut slots);
+        if finished {
+            self.entries.append(&mut self.drafts);
+        }
+        self.drafts.clear();
+        finished
+    }
+
+    /// So many bytes of the arena.
+    fn room(&mut self, start: usize, length: usize) -> &mut [u8] {
+        let end = start + length;
         if self.arena.len() < end {
             self.arena.resize(end, 0);
         }
-        let Some(length) = write(&mut self.arena[start..end]) else { return false };
-        self.entries.push(Entry { range: start..start + length.min(capacity), path, ecn });
-        true
+        &mut self.arena[start..end]
     }
 
     /// Appends a datagram.
@@ -126,6 +171,7 @@ impl Outbox {
     /// Forgets the datagrams, keeps the memory.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.drafts.clear();
     }
 
     fn used(&self) -> usize {
@@ -162,5 +208,36 @@ mod tests {
             outbox.clear();
             assert!(outbox.is_empty() && outbox.bytes().is_empty());
         }
+    }
+
+    #[test]
+    fn drafts_are_no_datagrams_before_they_are_finished() {
+        let to: SocketAddr = "192.0.2.1:1".parse().unwrap();
+        let mut outbox = Outbox::new();
+        let draft = |outbox: &mut Outbox| {
+            for (length, ecn) in [(2, Ecn::Ect0), (3, Ecn::Ce)] {
+                outbox.draft(length, to.into(), ecn, |slot| slot.fill(b'-'));
+            }
+        };
+        outbox.push(b"one", to.into(), Ecn::NotEct);
+        draft(&mut outbox);
+        assert_eq!((outbox.drafts(), outbox.len(), outbox.bytes()), (2, 1, b"one".as_slice()));
+        assert!(!outbox.finish(|slots| slots.count() > 2));
+        assert_eq!((outbox.drafts(), outbox.len()), (0, 1), "not finished, so forgotten");
+        draft(&mut outbox);
+        assert!(outbox.finish(|slots| {
+            slots.zip(*b"ab").for_each(|(slot, name)| slot[0] = name);
+            true
+        }));
+        assert_eq!(outbox.bytes(), b"onea-b--");
+        let entries: Vec<_> = outbox.entries().iter().map(|entry| (entry.range.clone(), entry.ecn)).collect();
+        assert_eq!(entries[1..], [(3..5, Ecn::Ect0), (5..8, Ecn::Ce)]);
+        draft(&mut outbox);
+        outbox.push(b"two", to.into(), Ecn::NotEct);
+        assert_eq!((outbox.drafts(), outbox.bytes()), (0, b"onea-b--two".as_slice()));
+        draft(&mut outbox);
+        outbox.clear();
+        assert!(outbox.finish(|slots| slots.next().is_none()));
+        assert!(outbox.is_empty());
     }
 }

@@ -113,6 +113,11 @@ impl Tally {
         self.bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
     }
 
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+
     pub(crate) fn flush(self, packets: &AtomicU64, bytes: &AtomicU64) {
         if self.packets > 0 {
             packets.fetch_add(self.packets, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The keys of one completed handshake, and the counters under them (WireGuard paper, section 5.4.6).
 
 use std::{
+    ops::Range,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -8,12 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use isthmus_aead::{Key, LANES, Packet};
+
 use crate::{
-    noise::{
-        aead::Cipher,
-        handshake::Keys,
-        message::{HEADER, write_header},
-    },
+    noise::{handshake::Keys, message::write_header},
     replay::{Window, is_too_old},
 };
 
@@ -29,8 +28,8 @@ const SKEW: Duration = Duration::from_secs(1);
 /// A session in both directions. Threads share it: sealing and opening take no lock, and their keys are overwritten when the last of
 /// them lets go.
 pub(crate) struct Session {
-    send: Cipher,
-    receive: Cipher,
+    send: Key,
+    receive: Key,
     /// The next counter to send.
     counter: AtomicU64,
     window: Mutex<Window>,
@@ -48,8 +47,8 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(keys: &Keys, initiator: bool, now: Instant) -> Self {
         Self {
-            send: Cipher::new(&keys.send),
-            receive: Cipher::new(&keys.receive),
+            send: Key::new(&keys.send),
+            receive: Key::new(&keys.receive),
             counter: AtomicU64::new(0),
             window: Mutex::default(),
             received: AtomicU64::new(0),
@@ -80,12 +79,26 @@ impl Session {
         self.counter.load(Ordering::Relaxed) >= REKEY_AFTER_MESSAGES
     }
 
-    /// Makes a transport message of a slot: the packet is in it at [`HEADER`], the last 16 bytes are room for the tag. The counter comes
-    /// from [`Session::reserve`] and is used once.
-    pub(crate) fn seal(&self, counter: u64, slot: &mut [u8]) -> bool {
-        let Some((header, rest)) = slot.split_first_chunk_mut::<HEADER>() else { return false };
-        write_header(header, self.remote, counter);
-        self.send.seal(counter, &[], rest)
+    /// Makes transport messages of up to [`LANES`] slots: in each, the packet is behind the header's room, the last 16 bytes are room for the tag. The
+    /// counters come from [`Session::reserve`] and are used once. False: there were not enough, or a slot was too short, so send none.
+    pub(crate) fn seal<'a>(
+        &self,
+        mut counters: Range<u64>,
+        slots: impl Iterator<Item = &'a mut [u8]>,
+    ) -> bool {
+        let mut packets: [Packet<'_>; LANES] = Default::default();
+        let mut count = 0;
+        for slot in slots {
+            let (Some(packet), Some(counter)) = (packets.get_mut(count), counters.next()) else {
+                return false;
+            };
+            let Some((header, rest)) = slot.split_first_chunk_mut() else { return false };
+            write_header(header, self.remote, counter);
+            *packet = Packet::new(counter, rest);
+            count += 1;
+        }
+        self.send.seal_batch(&mut packets[..count]);
+        packets[..count].iter().all(|packet| packet.ok)
     }
 
     /// True if a message with this counter may be worth its decryption: a look that needs no lock.
@@ -93,9 +106,10 @@ impl Session {
         counter < REJECT_AFTER_MESSAGES && !is_too_old(self.received.load(Ordering::Relaxed), counter)
     }
 
-    /// Decrypts a transport message; the packet is a part of it. `None`: not authentic. Whether it is fresh, [`Session::marker`] says.
-    pub(crate) fn open<'a>(&self, counter: u64, message: &'a mut [u8]) -> Option<&'a mut [u8]> {
-        self.receive.open(counter, &[], message.get_mut(HEADER..)?)
+    /// Decrypts what is behind the headers of transport messages and says of each whether it is authentic; up to [`LANES`] are fastest.
+    /// Whether they are fresh, [`Session::marker`] says.
+    pub(crate) fn open(&self, packets: &mut [Packet<'_>]) {
+        self.receive.open_batch(packets);
     }
 
     /// For marking the counters of a run of authentic messages.
@@ -127,7 +141,7 @@ impl Drop for Marker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::noise::hash::Secret;
+    use crate::noise::{hash::Secret, message::HEADER};
 
     /// (sender, receiver)
     fn pair(now: Instant) -> (Session, Session) {
@@ -143,16 +157,39 @@ mod tests {
     #[test]
     fn what_one_seals_the_other_opens() {
         let (a, b) = pair(Instant::now());
-        let mut slot = [7; HEADER + 5 + 16];
-        assert!(a.seal(3, &mut slot));
-        assert_eq!(slot[..HEADER], [4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
-        let whole = slot;
-        assert_eq!(b.open(3, &mut slot), Some(&mut [7; 5][..]));
-        assert_eq!(b.open(4, &mut whole.clone()), None);
-        for length in 0..whole.len() {
-            assert_eq!(b.open(3, &mut whole[..length].to_vec()), None);
+        let mut slots = vec![[7; HEADER + 5 + 16]; LANES];
+        assert!(a.seal(3..3 + LANES as u64, slots.iter_mut().map(|slot| slot.as_mut_slice())));
+        for (counter, slot) in (3..).zip(&slots) {
+            assert_eq!(slot[..HEADER], [4, 0, 0, 0, 20, 0, 0, 0, counter, 0, 0, 0, 0, 0, 0, 0]);
         }
-        assert!((0..HEADER + 16).all(|length| !a.seal(0, &mut vec![0; length])));
+        for length in 0..slots[0].len() {
+            assert!(!opens(&b, 3, &mut slots[0][..length].to_vec()));
+        }
+        assert!(!opens(&b, 4, &mut slots[0].clone()));
+        for (counter, slot) in (3..).zip(&mut slots) {
+            assert!(opens(&b, counter, slot));
+            assert_eq!(slot[HEADER..][..5], [7; 5]);
+        }
+    }
+
+    fn opens(session: &Session, counter: u64, message: &mut [u8]) -> bool {
+        let mut packets = [Packet::new(counter, message.get_mut(HEADER..).unwrap_or_default())];
+        session.open(&mut packets);
+        packets[0].ok
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_sealed() {
+        let (a, _) = pair(Instant::now());
+        for length in 0..HEADER + 16 {
+            assert!(!a.seal(0..9, [vec![0; 100].as_mut_slice(), &mut vec![0; length]].into_iter()));
+        }
+        let mut slots = vec![[0; 64]; LANES + 1];
+        assert!(!a.seal(0..99, slots.iter_mut().map(|slot| slot.as_mut_slice())));
+        assert!(
+            !a.seal(0..3, slots[..4].iter_mut().map(|slot| slot.as_mut_slice())),
+            "three counters for four"
+        );
     }
 
     #[test]

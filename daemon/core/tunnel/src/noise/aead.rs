@@ -1,9 +1,8 @@
-//! ChaCha20-Poly1305 in place (RFC 8439), with WireGuard's nonces: four zero bytes and a counter, little-endian.
+//! ChaCha20-Poly1305 in place (RFC 8439) for handshakes, with WireGuard's nonces: four zero bytes and a counter, little-endian. Data
+//! messages have `isthmus_aead`.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-
-/// Length of an authentication tag in bytes.
-pub(crate) const TAG: usize = 16;
+pub(crate) use isthmus_aead::TAG;
 
 /// A key, ready for use. Its memory belongs to AWS-LC, which overwrites what it frees (`OPENSSL_free`).
 pub(crate) struct Cipher(LessSafeKey);

@@ -59,7 +59,7 @@ impl State {
             Some(mut lease) => {
                 lease.seal_staged(mtu, out);
                 lease.seal(0, mtu, Ecn::NotEct, out, |_| {});
-                lease.tally.flush(&self.counters.sent_packets, &self.counters.sent_bytes);
+                lease.finish(&self.counters, out);
                 self.timers.sent(now.instant);
                 self.freshen(now, out);
             }

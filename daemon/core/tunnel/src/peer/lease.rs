@@ -2,11 +2,13 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use isthmus_aead::LANES;
+
 use super::waiting::Staged;
 use crate::{
     OVERHEAD,
     buffer::{Outbox, OuterPath},
-    counters::Tally,
+    counters::{Counters, Drop, Tally},
     ecn::Ecn,
     noise::message::HEADER,
     session::Session,
@@ -17,11 +19,15 @@ pub(super) struct Lease {
     session: Arc<Session>,
     next: u64,
     end: u64,
+    /// Those below are used up; those from here to `next` belong to the drafts in the outbox.
+    sealed: u64,
     path: OuterPath,
     /// Packets that waited for the session; they go first.
     staged: VecDeque<Staged>,
-    /// What went.
-    pub(super) tally: Tally,
+    /// What went, what will go with the drafts, and how many packets were given up.
+    tally: Tally,
+    drafted: Tally,
+    lost: u64,
 }
 
 impl Lease {
@@ -35,7 +41,8 @@ impl Lease {
         let count = count.checked_add(u64::try_from(staged.len()).ok()?)?;
         let next = session.reserve(count)?;
         let (session, staged) = (Arc::clone(session), staged.take());
-        Some(Self { session, next, end: next + count, path, staged, tally: Tally::default() })
+        let (tally, drafted) = Default::default();
+        Some(Self { session, next, end: next + count, sealed: next, path, staged, tally, drafted, lost: 0 })
     }
 
     /// Sends the packets that waited, padded for an inner MTU of `mtu` bytes.
@@ -45,7 +52,8 @@ impl Lease {
         }
     }
 
-    /// Sends a packet of `length` bytes that `write` writes, a packet of no bytes as a keepalive. False: the lease is used up.
+    /// Takes a packet of `length` bytes that `write` writes, a packet of no bytes as a keepalive; some are sealed at a time, and the last
+    /// with [`Lease::finish`]. False: the lease is used up.
     pub(super) fn seal(
         &mut self,
         length: usize,
@@ -57,19 +65,41 @@ impl Lease {
         if self.next >= self.end {
             return false;
         }
-        let counter = self.next;
-        self.next += 1;
-        let sealed = out.write(padded(length, mtu) + OVERHEAD, self.path, ecn, |slot| {
+        if self.next == self.sealed {
+            // Somebody's panic may have left some behind.
+            out.forget_drafts();
+        }
+        out.draft(padded(length, mtu) + OVERHEAD, self.path, ecn, |slot| {
             let tag = slot.len() - (OVERHEAD - HEADER);
             let (packet, padding) = slot[HEADER..tag].split_at_mut(length);
             write(packet);
             padding.fill(0);
-            self.session.seal(counter, slot).then_some(slot.len())
         });
-        if sealed && length > 0 {
-            self.tally.add(length);
+        self.next += 1;
+        if length > 0 {
+            self.drafted.add(length);
         }
-        sealed
+        if out.drafts() >= LANES {
+            self.seal_drafts(out);
+        }
+        true
+    }
+
+    /// Seals what was taken last, and counts all that went.
+    pub(super) fn finish(mut self, counters: &Counters, out: &mut Outbox) {
+        self.seal_drafts(out);
+        self.tally.flush(&counters.sent_packets, &counters.sent_bytes);
+        counters.drops.add(Drop::NoSession, self.lost);
+    }
+
+    fn seal_drafts(&mut self, out: &mut Outbox) {
+        let first = std::mem::replace(&mut self.sealed, self.next);
+        let drafted = std::mem::take(&mut self.drafted);
+        if out.finish(|slots| self.session.seal(first..self.next, slots)) {
+            self.tally.merge(drafted);
+        } else {
+            self.lost += self.next - first;
+        }
     }
 }
 

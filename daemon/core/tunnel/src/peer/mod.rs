@@ -210,12 +210,12 @@ impl Peer {
         let mtu = self.mtu().into();
         lease.seal_staged(mtu, out);
         for plain in batch {
-            let sealed = lease.seal(plain.len(), mtu, plain.ecn(), out, |into| plain.write(into));
-            if !sealed {
+            let taken = lease.seal(plain.len(), mtu, plain.ecn(), out, |into| plain.write(into));
+            if !taken {
                 self.counters.drops.add(Dropped::NoSession, 1);
             }
         }
-        lease.tally.flush(&self.counters.sent_packets, &self.counters.sent_bytes);
+        lease.finish(&self.counters, out);
     }
 
     /// Decrypts datagrams that belong to this peer in place; inner packets go to `inbox`, answers to `out`. The peer's endpoint becomes

@@ -2,6 +2,8 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use isthmus_aead::{LANES, Packet, TAG};
+
 use super::{
     Peer,
     lease::Lease,
@@ -12,7 +14,8 @@ use crate::{
     buffer::{Datagram, Opened, Outbox, OuterPath},
     clock::Now,
     counters::{Drop, Tally},
-    noise::message::Message,
+    ecn::Ecn,
+    noise::message::{HEADER, Message},
     session::Session,
 };
 
@@ -26,6 +29,9 @@ pub(super) struct Opening<'p, 'a, F> {
     inbox: &'p mut Vec<Opened<'a>>,
     /// The receiver index of the run, and its session if there is one.
     session: Option<(u32, Option<Arc<Session>>)>,
+    /// Messages of the run that are not decrypted yet, and where each came from.
+    sealed: Vec<Packet<'a>>,
+    origins: Vec<(OuterPath, Ecn)>,
     /// The authentic messages of the run; what they held are the last packets of the inbox.
     marks: Vec<Mark>,
     /// The path messages of the run.
@@ -56,6 +62,8 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
             out,
             inbox,
             session: None,
+            sealed: Vec::new(),
+            origins: Vec::new(),
             marks: Vec::new(),
             path_messages: Vec::new(),
             earlier: false,
@@ -88,14 +96,36 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
             return Err(Drop::Replayed);
         }
         let Datagram { bytes, path, ecn } = datagram;
-        let bytes = session.open(counter, bytes).ok_or(Drop::DecryptFailed)?;
-        self.inbox.push(Opened { bytes, ecn });
-        self.marks.push(Mark { counter, path });
+        let bytes = bytes.get_mut(HEADER..).ok_or(Drop::Malformed)?;
+        self.sealed.push(Packet::new(counter, bytes));
+        self.origins.push((path, ecn));
+        if self.sealed.len() >= LANES {
+            self.decrypt();
+        }
         Ok(())
     }
 
-    /// Ends the run: weeds out replays, keepalives and path messages, and notes what is left.
+    /// Decrypts what there is of the run; what is authentic goes into the inbox, in the order in which it came.
+    fn decrypt(&mut self) {
+        let Some((_, Some(session))) = &self.session else { return };
+        session.open(&mut self.sealed);
+        let mut failed = 0;
+        for (Packet { counter, bytes, ok }, (path, ecn)) in self.sealed.drain(..).zip(self.origins.drain(..))
+        {
+            match bytes.split_last_chunk_mut::<TAG>() {
+                Some((bytes, _)) if ok => {
+                    self.inbox.push(Opened { bytes, ecn });
+                    self.marks.push(Mark { counter, path });
+                }
+                _ => failed += 1,
+            }
+        }
+        self.peer.counters.drops.add(Drop::DecryptFailed, failed);
+    }
+
+    /// Ends the run: decrypts what is left of it, weeds out replays, keepalives and path messages, and notes what remains.
     pub(super) fn commit(&mut self) {
+        self.decrypt();
         let Some((_, Some(session))) = &self.session else { return };
         if self.marks.is_empty() {
             return;
@@ -193,7 +223,7 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
     fn send_staged(&mut self, lease: Option<Lease>) {
         if let Some(mut lease) = lease {
             lease.seal_staged(self.peer.mtu().into(), self.out);
-            lease.tally.flush(&self.peer.counters.sent_packets, &self.peer.counters.sent_bytes);
+            lease.finish(&self.peer.counters, self.out);
         }
     }
 }

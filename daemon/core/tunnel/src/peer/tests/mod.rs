@@ -1,3 +1,4 @@
+mod batch;
 mod carry;
 mod endpoint;
 mod hostile;
