@@ -326,12 +326,7 @@ fn start_node(setup: Setup, netns: &Netns, dir: &Path, bins: &Bins) -> Node {
         config.push_str(&format!("endpoint = \"{}\"\n", outer(setup.theirs())));
     }
     node.start(&config).unwrap();
-    let device = |node: &Node| {
-        let links = node.netns().links()?;
-        anyhow::ensure!(links.contains(&"isthmus0".to_owned()), "no interface yet");
-        Ok(())
-    };
-    node.wait_until("the interface", LIMIT, device).unwrap();
+    node.wait_ready(LIMIT).unwrap();
     node
 }
 

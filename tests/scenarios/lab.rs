@@ -224,7 +224,8 @@ fn nothing_is_left_of_a_failed_or_killed_test() {
     let (mut command, file) = mess(&dir, "killed");
     let mut child = command.env("ISTHMUS_LAB_HANG", "1").spawn().unwrap();
     wait::until("the second orphan", LIMIT, || Ok(fs::metadata(&file)?)).unwrap();
-    assert_eq!(orphans(), 1);
+    // The file is there a moment before the shell has become what is looked for.
+    wait::until_true("the second orphan at work", LIMIT, || orphans() == 1).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     wait::until_true("the second orphan's end", LIMIT, || orphans() == 0).unwrap();
