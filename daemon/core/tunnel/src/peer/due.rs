@@ -57,8 +57,8 @@ impl State {
     pub(super) fn keep_alive(&mut self, mtu: usize, now: Now, out: &mut Outbox) {
         match self.lease(1, now.instant) {
             Some(mut lease) => {
-                lease.seal_staged(mtu, out);
-                lease.seal(0, mtu, Ecn::NotEct, out, |_| {});
+                lease.draft_staged(mtu, out);
+                lease.draft(0, mtu, Ecn::NotEct, out, |_| {});
                 lease.finish(&self.counters, out);
                 self.timers.sent(now.instant);
                 self.freshen(now, out);

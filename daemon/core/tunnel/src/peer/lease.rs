@@ -45,16 +45,16 @@ impl Lease {
         Some(Self { session, next, end: next + count, sealed: next, path, staged, tally, drafted, lost: 0 })
     }
 
-    /// Sends the packets that waited, padded for an inner MTU of `mtu` bytes.
-    pub(super) fn seal_staged(&mut self, mtu: usize, out: &mut Outbox) {
+    /// Takes the packets that waited, padded for an inner MTU of `mtu` bytes.
+    pub(super) fn draft_staged(&mut self, mtu: usize, out: &mut Outbox) {
         while let Some(Staged { bytes, ecn }) = self.staged.pop_front() {
-            self.seal(bytes.len(), mtu, ecn, out, |into| into.copy_from_slice(&bytes));
+            self.draft(bytes.len(), mtu, ecn, out, |into| into.copy_from_slice(&bytes));
         }
     }
 
     /// Takes a packet of `length` bytes that `write` writes, a packet of no bytes as a keepalive; some are sealed at a time, and the last
     /// with [`Lease::finish`]. False: the lease is used up.
-    pub(super) fn seal(
+    pub(super) fn draft(
         &mut self,
         length: usize,
         mtu: usize,
@@ -92,6 +92,11 @@ impl Lease {
         counters.drops.add(Drop::NoSession, self.lost);
     }
 
+    /// Seals what was taken last and counts nothing: for messages that are no packets.
+    pub(super) fn finish_uncounted(mut self, out: &mut Outbox) {
+        self.seal_drafts(out);
+    }
+
     fn seal_drafts(&mut self, out: &mut Outbox) {
         let first = std::mem::replace(&mut self.sealed, self.next);
         let drafted = std::mem::take(&mut self.drafted);
@@ -100,6 +105,12 @@ impl Lease {
         } else {
             self.lost += self.next - first;
         }
+    }
+}
+
+impl std::ops::Drop for Lease {
+    fn drop(&mut self) {
+        debug_assert!(self.sealed == self.next || std::thread::panicking(), "drafts that nobody sealed are lost");
     }
 }
 

@@ -208,9 +208,9 @@ impl Peer {
 
     fn send<P: Plaintext>(&self, mut lease: Lease, batch: impl Iterator<Item = P>, out: &mut Outbox) {
         let mtu = self.mtu().into();
-        lease.seal_staged(mtu, out);
+        lease.draft_staged(mtu, out);
         for plain in batch {
-            let taken = lease.seal(plain.len(), mtu, plain.ecn(), out, |into| plain.write(into));
+            let taken = lease.draft(plain.len(), mtu, plain.ecn(), out, |into| plain.write(into));
             if !taken {
                 self.counters.drops.add(Dropped::NoSession, 1);
             }

@@ -222,7 +222,7 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
 
     fn send_staged(&mut self, lease: Option<Lease>) {
         if let Some(mut lease) = lease {
-            lease.seal_staged(self.peer.mtu().into(), self.out);
+            lease.draft_staged(self.peer.mtu().into(), self.out);
             lease.finish(&self.peer.counters, self.out);
         }
     }

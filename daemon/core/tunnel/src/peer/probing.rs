@@ -78,15 +78,18 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn send(mut self, out: &mut Outbox) {
-        if let Some(lease) = &mut self.lease {
-            self.messages.iter().for_each(|message| send(lease, message, out));
+    pub(super) fn send(self, out: &mut Outbox) {
+        if let Some(lease) = self.lease {
+            send(lease, &self.messages, out);
         }
     }
 }
 
-fn send(lease: &mut Lease, message: &Message, out: &mut Outbox) {
-    lease.seal(message.length(), UNPADDED, Ecn::NotEct, out, |into| message.encode(into));
+fn send(mut lease: Lease, messages: &[Message], out: &mut Outbox) {
+    for message in messages {
+        lease.draft(message.length(), UNPADDED, Ecn::NotEct, out, |into| message.encode(into));
+    }
+    lease.finish_uncounted(out);
 }
 
 impl State {
@@ -118,8 +121,8 @@ impl State {
         let id = random.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         let Some(probe) = self.probing.update(|search| search.poll(now, id)) else { return };
         self.probing.sent = Some(probe.message.id);
-        if let Some(mut lease) = self.lease_alone(1, now) {
-            send(&mut lease, &probe.message, probes);
+        if let Some(lease) = self.lease_alone(1, now) {
+            send(lease, &[probe.message], probes);
         }
     }
 

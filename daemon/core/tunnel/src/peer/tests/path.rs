@@ -185,7 +185,8 @@ fn a_question_alone_is_no_data() {
 fn sealed(end: &End, payload: &[u8]) -> Vec<u8> {
     let mut out = Outbox::new();
     let mut lease = end.peer.state().lease_alone(1, end.now.instant).unwrap();
-    lease.seal(payload.len(), 0, Ecn::NotEct, &mut out, |into| into.copy_from_slice(payload));
+    lease.draft(payload.len(), 0, Ecn::NotEct, &mut out, |into| into.copy_from_slice(payload));
+    lease.finish_uncounted(&mut out);
     datagrams(&out).remove(0)
 }
 
