@@ -5,7 +5,8 @@
 //! 2. While the source address is within its budget, and all unproven handshakes together are within theirs, the message passes.
 //! 3. Otherwise MAC2 must prove that the sender receives at that address; if it does not, we answer with a cookie (WireGuard paper,
 //!    section 5.3) and forget about it. So a flood from one address puts only that address into cookie mode.
-//! 4. A proven address has a budget of its own, which nobody else can spend.
+//! 4. A proven address has a budget of its own, which nobody else can spend; all proven ones together have one, since a network of
+//!    many addresses can prove them all.
 
 use std::{
     hash::RandomState,
@@ -26,6 +27,8 @@ use crate::{
 
 /// Handshakes a second from unproven addresses, over all of them; a few percent of one core.
 pub const UNPROVEN_PER_SECOND: u32 = 200;
+/// Handshakes a second from proven addresses, over all of them: a thousand peers that all come back at once need two seconds.
+pub const PROVEN_PER_SECOND: u32 = 500;
 
 /// Decides over handshake messages before anything else looks at them.
 pub(crate) struct Gate {
@@ -33,8 +36,29 @@ pub(crate) struct Gate {
     baker: Baker,
     unproven: Limiter,
     proven: Limiter,
-    window: Instant,
-    in_window: u32,
+    all_unproven: Window,
+    all_proven: Window,
+}
+
+/// A budget for each second.
+struct Window {
+    since: Instant,
+    used: u32,
+    limit: u32,
+}
+
+impl Window {
+    fn new(limit: u32, now: Instant) -> Self {
+        Self { since: now, used: 0, limit }
+    }
+
+    fn allows(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.used) = (now, 0);
+        }
+        self.used = self.used.saturating_add(1);
+        self.used <= self.limit
+    }
 }
 
 /// What to do with a handshake message.
@@ -62,8 +86,8 @@ impl Gate {
             baker: Baker::new(seed, now),
             unproven: Limiter::new(unproven),
             proven: Limiter::new(proven),
-            window: now,
-            in_window: 0,
+            all_unproven: Window::new(UNPROVEN_PER_SECOND, now),
+            all_proven: Window::new(PROVEN_PER_SECOND, now),
         }
     }
 
@@ -72,22 +96,15 @@ impl Gate {
         if !verify_mac1(&self.identity.macs, message) {
             return Verdict::Refuse(Drop::Malformed);
         }
-        if self.unproven.allow(source.ip(), now) && self.window_allows(now) {
+        if self.unproven.allow(source.ip(), now) && self.all_unproven.allows(now) {
             return Verdict::Pass;
         }
         if !self.baker.verify(message, source, now) {
             let reply = self.baker.reply(&self.identity.macs, message, source, now);
             return reply.map_or(Verdict::Refuse(Drop::Malformed), Verdict::Challenge);
         }
-        if self.proven.allow(source.ip(), now) { Verdict::Pass } else { Verdict::Refuse(Drop::RateLimited) }
-    }
-
-    fn window_allows(&mut self, now: Instant) -> bool {
-        if now.saturating_duration_since(self.window) >= Duration::from_secs(1) {
-            (self.window, self.in_window) = (now, 0);
-        }
-        self.in_window = self.in_window.saturating_add(1);
-        self.in_window <= UNPROVEN_PER_SECOND
+        let allowed = self.proven.allow(source.ip(), now) && self.all_proven.allows(now);
+        if allowed { Verdict::Pass } else { Verdict::Refuse(Drop::RateLimited) }
     }
 }
 
@@ -187,5 +204,15 @@ mod tests {
         let verdicts: Vec<Verdict> = (0..6).map(|_| rig.judge(&proven, home)).collect();
         assert_eq!(verdicts.iter().filter(|v| **v == Verdict::Pass).count(), 5);
         assert_eq!(verdicts.last(), Some(&Verdict::Refuse(Drop::RateLimited)));
+    }
+
+    #[test]
+    fn all_proven_addresses_share_a_budget() {
+        let now = Instant::now();
+        let mut window = Window::new(PROVEN_PER_SECOND, now);
+        let allowed = |window: &mut Window, at| (0..2000).filter(|_| window.allows(at)).count();
+        assert_eq!(allowed(&mut window, now), 500);
+        assert_eq!(allowed(&mut window, now + Duration::from_millis(999)), 0);
+        assert_eq!(allowed(&mut window, now + Duration::from_secs(1)), 500);
     }
 }

@@ -51,6 +51,8 @@ pub struct PathMtu {
     timers: Option<Timers>,
     /// Packets went to the peer since the last look.
     traffic: bool,
+    /// The last HELLO that began something: a peer that moves with every packet does not get one each time.
+    greeted: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +86,16 @@ impl PathMtu {
     /// For a tunnel of this MTU (bytes of an inner packet).
     pub fn new(ceiling_inner: u16) -> Self {
         let phase = Phase::Idle;
-        Self { ceiling_inner, path: None, phase, pending: None, due: None, timers: None, traffic: false }
+        Self {
+            ceiling_inner,
+            path: None,
+            phase,
+            pending: None,
+            due: None,
+            timers: None,
+            traffic: false,
+            greeted: None,
+        }
     }
 
     /// A session with the peer has begun. What was found on this path stays; the far end has to introduce itself again.
@@ -101,6 +112,8 @@ impl PathMtu {
         let moved = self.path.as_ref().is_some_and(|path| path.remote != remote);
         if moved && self.phase != Phase::Idle {
             self.on_session(now, remote);
+            let pause = self.greeted.map_or(now, |at| at + TRY_INTERVAL);
+            self.due = Some(pause.max(now));
         }
     }
 
@@ -151,6 +164,7 @@ impl PathMtu {
     /// Nothing may have to wait for longer than it should, which happens when the clock goes back.
     pub fn rebase(&mut self, now: Instant) {
         let earliest = |at: &mut Instant, wait| *at = (*at).min(now + wait);
+        self.greeted = self.greeted.map(|at| at.min(now));
         self.due = self.due.map(|due| due.min(now));
         self.pending.iter_mut().for_each(|pending| earliest(&mut pending.deadline, TRY_INTERVAL));
         if let Some(timers) = &mut self.timers {
@@ -277,7 +291,10 @@ impl PathMtu {
         }
         let path = self.path.as_ref()?;
         match self.phase {
-            Phase::Hello => Some(path.hello(random)),
+            Phase::Hello => {
+                self.greeted = Some(now);
+                Some(path.hello(random))
+            }
             Phase::Search => path.search.next().map(|size| path.probe(random, size)),
             Phase::Found => Some(path.probe(random, path.search.low())),
             Phase::Idle | Phase::Foreign => None,

@@ -409,6 +409,20 @@ fn losses() -> impl Strategy<Value = VecDeque<bool>> {
     })
 }
 
+#[test]
+fn a_peer_that_moves_all_the_time_is_not_greeted_all_the_time() {
+    let mut mtu = PathMtu::new(1420);
+    let start = Instant::now();
+    mtu.on_session(start, "192.0.2.1:1".parse().unwrap());
+    let mut greetings = 0;
+    for millisecond in 0..3000_u32 {
+        let (now, port) = (start + Duration::from_millis(millisecond.into()), 1 + millisecond % 2);
+        mtu.on_path(now, format!("192.0.2.1:{port}").parse().unwrap());
+        greetings += usize::from(mtu.poll(now, millisecond).is_some());
+    }
+    assert_eq!(greetings, 3);
+}
+
 proptest! {
     #[test]
     fn a_search_ends_at_the_truth(truth in 1280..=1500_u16, losses in losses(), six: bool, mtu in 1200..=1460_u16) {

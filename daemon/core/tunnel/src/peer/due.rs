@@ -16,7 +16,7 @@ impl State {
     ) -> Option<Instant> {
         self.keyring.expire(now.instant);
         self.attempt(now, out);
-        if self.timers.take_unanswered(now.instant) {
+        if self.timers.take_unanswered(now.instant) || self.timers.take_rest(now.instant) {
             self.forget_source();
             self.initiate(now, out);
         }
@@ -41,7 +41,7 @@ impl State {
             }
             Attempt::GiveUp => {
                 self.pending = None;
-                self.timers.series_over();
+                self.timers.gave_up(now.instant);
                 let dropped = u64::try_from(self.waiting.take().len()).unwrap_or(u64::MAX);
                 self.counters.drops.add(Drop::NoSession, dropped);
             }

@@ -1,4 +1,4 @@
-//! The sessions of a peer: around a renewal there are up to three (WireGuard paper, section 6.3).
+//! The sessions of a peer: around a renewal there are some (WireGuard paper, section 6.3).
 
 use std::{sync::Arc, time::Instant};
 
@@ -7,12 +7,14 @@ use crate::session::{SESSION_LIFETIME, Session};
 /// Which session is used for what.
 ///
 /// - `current`: we send with it;
-/// - `previous`: the one before; what was on its way still arrives;
+/// - `previous`: those before; what was on its way still arrives. When both ends renew at the same time each concludes two handshakes,
+///   so there can be three of them;
 /// - `next`: we answered a handshake, and no message has shown yet that the answer arrived.
 #[derive(Default)]
 pub(super) struct Keyring {
     current: Option<Arc<Session>>,
-    previous: Option<Arc<Session>>,
+    /// The newest first.
+    previous: [Option<Arc<Session>>; 3],
     next: Option<Arc<Session>>,
 }
 
@@ -20,8 +22,10 @@ impl Keyring {
     /// Takes the session of a handshake that we began: the peer has it already.
     pub(super) fn begin(&mut self, session: Arc<Session>) {
         let replaced = self.current.replace(session);
+        self.retire(replaced);
         // A session that we answered for may be the one that the peer sends with by now.
-        self.previous = self.next.take().or(replaced);
+        let next = self.next.take();
+        self.retire(next);
     }
 
     /// Takes the session of a handshake that we answered.
@@ -32,8 +36,16 @@ impl Keyring {
     /// A message came under this session; true if that makes it the current one.
     pub(super) fn confirm(&mut self, session: &Arc<Session>) -> bool {
         let Some(next) = self.next.take_if(|next| Arc::ptr_eq(next, session)) else { return false };
-        self.previous = self.current.replace(next);
+        let replaced = self.current.replace(next);
+        self.retire(replaced);
         true
+    }
+
+    fn retire(&mut self, session: Option<Arc<Session>>) {
+        if session.is_some() {
+            self.previous.rotate_right(1);
+            self.previous[0] = session;
+        }
     }
 
     /// The session that has this index at our end.
@@ -53,7 +65,8 @@ impl Keyring {
 
     /// Lets go of what must not be used any more.
     pub(super) fn expire(&mut self, now: Instant) {
-        for slot in [&mut self.current, &mut self.previous, &mut self.next] {
+        let slots = [&mut self.current, &mut self.next].into_iter().chain(&mut self.previous);
+        for slot in slots {
             slot.take_if(|session| session.is_expired(now));
         }
     }
@@ -64,6 +77,6 @@ impl Keyring {
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Session>> {
-        [&self.current, &self.previous, &self.next].into_iter().flatten()
+        [&self.current, &self.next].into_iter().chain(&self.previous).flatten()
     }
 }

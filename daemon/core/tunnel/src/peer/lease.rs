@@ -110,7 +110,10 @@ impl Lease {
 
 impl std::ops::Drop for Lease {
     fn drop(&mut self) {
-        debug_assert!(self.sealed == self.next || std::thread::panicking(), "drafts that nobody sealed are lost");
+        debug_assert!(
+            self.sealed == self.next || std::thread::panicking(),
+            "drafts that nobody sealed are lost"
+        );
     }
 }
 

@@ -194,7 +194,10 @@ impl<'p, 'a, F: Fn(IpAddr) -> bool> Opening<'p, 'a, F> {
             Message::Initiation(message) => {
                 let to = state.answer_to(path, &mut self.judge);
                 state.answer(message, to, self.now, self.out)?;
-                state.follow(path, &mut self.judge);
+                // An old initiation can be replayed from anywhere after a restart. Who can answer ours is followed by its first data.
+                if state.path.is_none() {
+                    state.follow(path, &mut self.judge);
+                }
                 // Not a sign of life: a peer that only ever calls shows that nothing of ours arrives.
                 state.timers.received(self.now.instant);
                 None

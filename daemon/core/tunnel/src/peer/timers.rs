@@ -12,6 +12,10 @@ pub(super) const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 const REKEY_ATTEMPT_TIME: Duration = Duration::from_secs(90);
 /// KEEPALIVE_TIMEOUT: received data is answered within this time, if only with a keepalive.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// After a series was given up, a peer that has ever answered is tried again after this long, then after twice that, and so on, ...
+const FIRST_REST: Duration = Duration::from_secs(60);
+/// ... but not more seldom than this: flows go to others while it is down, so nothing else would find out that it is back.
+const LONGEST_REST: Duration = Duration::from_secs(600);
 /// Up to so much is added at random, so that two peers do not stay in step.
 const JITTER_MILLISECONDS: u16 = 333;
 
@@ -32,6 +36,10 @@ pub(super) struct Timers {
     persistent: Option<Duration>,
     /// Added to the next repetition.
     jitter: Duration,
+    /// When a series was given up, and how long until the next one.
+    rest: Option<(Instant, Duration)>,
+    /// The peer has answered at some time.
+    known: bool,
 }
 
 /// What an initiation that was not answered leads to.
@@ -51,7 +59,8 @@ impl Timers {
     pub(super) fn rebase(&mut self, now: Instant) {
         let stamps =
             [&mut self.series, &mut self.initiated, &mut self.unanswered, &mut self.owed, &mut self.traffic];
-        stamps.into_iter().flatten().for_each(|at| *at = now.min(*at));
+        let rest = self.rest.as_mut().map(|(at, _)| at);
+        stamps.into_iter().flatten().chain(rest).for_each(|at| *at = now.min(*at));
     }
 
     /// An initiation was sent; `random` decides how long until the next one.
@@ -63,9 +72,31 @@ impl Timers {
         self.sent(now);
     }
 
-    /// A handshake is complete, or given up.
+    /// A handshake is complete.
     pub(super) fn series_over(&mut self) {
         self.series = None;
+        (self.known, self.rest) = (true, None);
+    }
+
+    /// A handshake is given up.
+    pub(super) fn gave_up(&mut self, now: Instant) {
+        self.series = None;
+        let wait = self.rest.map_or(FIRST_REST, |(_, wait)| (wait * 2).min(LONGEST_REST));
+        self.rest = self.known.then_some((now, wait));
+    }
+
+    /// True, once, if it is time to try a peer that did not answer again.
+    pub(super) fn take_rest(&mut self, now: Instant) -> bool {
+        let due = is_due(self.rest_end(), now);
+        if let (true, Some((at, _))) = (due, &mut self.rest) {
+            *at = now;
+        }
+        due
+    }
+
+    fn rest_end(&self) -> Option<Instant> {
+        let (at, wait) = self.rest.filter(|_| self.series.is_none())?;
+        after(Some(at), wait)
     }
 
     pub(super) fn data_sent(&mut self, now: Instant) {
@@ -87,6 +118,7 @@ impl Timers {
     pub(super) fn received(&mut self, now: Instant) {
         self.unanswered = None;
         self.traffic = Some(now);
+        self.rest = None;
     }
 
     /// True while initiations are repeated until one is answered.
@@ -138,7 +170,7 @@ impl Timers {
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let persistent = self.persistent.and_then(|_| self.silence_end().or(Some(now)));
         let owed = after(self.owed, KEEPALIVE_TIMEOUT);
-        [self.repetition(), self.giving_up(), self.new_handshake(), owed, persistent]
+        [self.repetition(), self.giving_up(), self.new_handshake(), self.rest_end(), owed, persistent]
             .into_iter()
             .flatten()
             .min()
@@ -235,5 +267,25 @@ mod tests {
         timers.initiated(start + seconds(3600), [0; 2]);
         timers.rebase(start);
         assert_eq!(timers.deadline(start), Some(start + seconds(5)));
+    }
+
+    #[test]
+    fn who_answered_once_is_tried_again_ever_more_seldom() {
+        let (mut timers, start) = (Timers::default(), Instant::now());
+        timers.initiated(start, [0; 2]);
+        timers.gave_up(start + seconds(90));
+        assert_eq!(timers.deadline(start), None, "a stranger is left alone");
+        timers.series_over();
+        let mut now = start + seconds(1000);
+        for wait in [60, 120, 240, 480, 600, 600] {
+            timers.initiated(now, [0; 2]);
+            assert!(!timers.take_rest(now + seconds(90)));
+            timers.gave_up(now + seconds(90));
+            now += seconds(90 + wait);
+            assert_eq!(timers.deadline(start), Some(now));
+            assert!(!timers.take_rest(now - seconds(1)) && timers.take_rest(now));
+        }
+        timers.received(now);
+        assert_eq!(timers.deadline(now), None);
     }
 }

@@ -124,3 +124,48 @@ fn our_own_address_is_that_which_the_peer_calls_until_nothing_comes_back() {
     b.peer.set_endpoint(address(B));
     assert_eq!(b.peer.path(), Some(OuterPath::from(address(B))));
 }
+
+/// Whoever recorded a call can repeat it from anywhere, once we have forgotten what we heard before.
+#[test]
+fn a_call_alone_is_answered_and_not_followed() {
+    let (mut a, mut b) = connected();
+    let endpoint = |end: &End| end.peer.status(end.now.instant).endpoint;
+    for end in [&mut a, &mut b] {
+        end.now.instant += seconds(1);
+        end.now.unix += seconds(1);
+    }
+    let call = a.force_initiation();
+    let (out, _) = b.open_where("203.0.113.7:7", &[call], |_| false);
+    assert_eq!(out.iter().map(|(_, to, _)| to.remote).collect::<Vec<_>>(), [address("203.0.113.7:7")]);
+    assert_eq!(endpoint(&b), Some(address(A)));
+    // The first message of the new session shows that the answer arrived there.
+    let (confirmation, _) = a.open(B, &datagrams(&out));
+    b.open("203.0.113.7:7", &confirmation);
+    assert_eq!(endpoint(&b), Some(address("203.0.113.7:7")));
+}
+
+#[test]
+fn what_was_sent_before_crossing_calls_still_arrives() {
+    let (mut a, mut b) = connected();
+    for end in [&mut a, &mut b] {
+        end.now.instant += seconds(1);
+        end.now.unix += seconds(1);
+    }
+    // Twice, both call at once, and each concludes both handshakes; meanwhile packets are on their way.
+    for round in 1..3 {
+        let on_the_way = [a.seal(&[inner(round, 0)]), b.seal(&[inner(round, 0)])];
+        let calls = [a.force_initiation(), b.force_initiation()];
+        let (from_b, _) = b.open(A, &[calls[0].clone()]);
+        let (from_a, _) = a.open(B, &[calls[1].clone()]);
+        let (last_a, _) = a.open(B, &from_b);
+        let (last_b, _) = b.open(A, &from_a);
+        assert_eq!(b.open(A, &on_the_way[0]).1, [inner(round, 0)], "round {round}");
+        assert_eq!(a.open(B, &on_the_way[1]).1, [inner(round, 0)], "round {round}");
+        b.open(A, &last_a);
+        a.open(B, &last_b);
+        for end in [&mut a, &mut b] {
+            end.now.instant += seconds(10);
+            end.now.unix += seconds(10);
+        }
+    }
+}
