@@ -153,7 +153,7 @@ fn write(engine: &Engine, sink: &impl Sink, group: &Group<'_, &[u8]>) {
         engine.offloads.refuse(offload_of(group), format!("the kernel refuses a burst: {error}"));
     }
     for packet in group.packets() {
-        match write_packet(sink, packet) {
+        match sink.write_packet(packet) {
             Ok(()) => engine.batches.tun_write.record(1),
             Err(error) => refused(engine, &error),
         }
@@ -182,10 +182,6 @@ fn write_group(sink: &impl Sink, group: &Group<'_, &[u8]>) -> io::Result<()> {
         used += 1;
     }
     sink.write(&pieces[..used])
-}
-
-fn write_packet(sink: &impl Sink, packet: &[u8]) -> io::Result<()> {
-    sink.write(&[IoSlice::new(&[0; vnet::LENGTH]), IoSlice::new(packet)])
 }
 
 /// Asks the kernel whether it takes bursts, with some that it drops for the checksum of their IP header: some versions refuse them.

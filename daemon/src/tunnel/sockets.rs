@@ -86,8 +86,8 @@ impl Sockets {
 
     /// Sends one datagram that must arrive whole or not at all; `Ok(false)`: it is too big for the link.
     ///
-    /// The kernel knows that wish only of a whole socket. For the few microseconds of this call it holds for other threads' datagrams
-    /// too: those that fit are not changed by it, and what does not fit is refused and sent again.
+    /// The kernel knows that wish only of a whole socket. While this call lasts, mostly microseconds, it holds for other threads'
+    /// datagrams too: what does not fit the link is refused and sent again, what does not fit the path behind it is lost.
     pub(super) fn send_whole(&self, space: &mut SendSpace, message: &Message<'_>) -> io::Result<bool> {
         let v6 = message.path.remote.is_ipv6();
         let socket = self.of(v6)?;
@@ -99,6 +99,13 @@ impl Sockets {
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// True if both have room: a datagram more would be taken at once.
+    pub(super) fn have_room(&self) -> bool {
+        let mut polled: Vec<PollFd<'_>> = self.all().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)).collect();
+        let ready = poll(&mut polled, PollTimeout::ZERO);
+        ready.is_ok_and(|ready| usize::try_from(ready) == Ok(polled.len()))
     }
 
     fn of(&self, v6: bool) -> io::Result<BorrowedFd<'_>> {

@@ -42,6 +42,11 @@ pub(super) struct Queue {
 pub(super) trait Sink {
     /// Writes one packet or burst that lies in pieces, the virtio header first.
     fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<()>;
+
+    /// Writes one whole packet.
+    fn write_packet(&self, packet: &[u8]) -> io::Result<()> {
+        self.write(&[IoSlice::new(&[0; vnet::LENGTH]), IoSlice::new(packet)])
+    }
 }
 
 /// Where opening failed.
@@ -106,12 +111,6 @@ impl Queue {
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Writes one whole packet.
-    pub(super) fn write_packet(&self, packet: &[u8]) -> io::Result<()> {
-        let header = [0; vnet::LENGTH];
-        self.write(&[IoSlice::new(&header), IoSlice::new(packet)])
     }
 }
 

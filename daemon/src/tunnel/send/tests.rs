@@ -201,3 +201,61 @@ fn a_full_socket_is_waited_for_once_and_then_drops_by_the_datagram() {
     let kernel = Kernel::new(|_| full.replace(false).then_some(libc::EAGAIN));
     assert_eq!(Rig::new().send(&kernel, &outbox), 0);
 }
+
+#[test]
+fn a_link_that_cannot_cut_is_no_reason_for_another_source() {
+    for code in [libc::EIO, libc::EMSGSIZE] {
+        let (outbox, datagrams) = burst();
+        let mut rig = Rig::new();
+        let kernel = Kernel::new(|message: &Message<'_>| message.segment.map(|_| code));
+        assert_eq!(rig.send(&kernel, &outbox), 0);
+        assert_eq!(kernel.datagrams(), datagrams);
+        assert!(kernel.sent.borrow().iter().all(|sent| sent.from), "{code}");
+    }
+}
+
+#[test]
+fn a_source_that_fails_towards_one_peer_stays_for_the_others() {
+    let other: SocketAddr = ([192, 0, 2, 2], 7).into();
+    let mut outbox = Outbox::new();
+    outbox.push(&[1; 100], path(), Ecn::NotEct);
+    outbox.push(&[2; 100], OuterPath { remote: other, ..path() }, Ecn::NotEct);
+    let mut rig = Rig::new();
+    let kernel = Kernel::new(move |message: &Message<'_>| {
+        (message.path.remote != other && message.path.local.is_some()).then_some(libc::ENETUNREACH)
+    });
+    for _ in 0..2 {
+        assert_eq!(rig.send(&kernel, &outbox), 0);
+    }
+    let from: Vec<bool> = kernel.sent.borrow().iter().map(|sent| sent.from).collect();
+    assert_eq!(from, [false, true, false, true]);
+}
+
+#[test]
+fn nothing_is_tried_datagram_by_datagram_where_nothing_goes() {
+    let (outbox, _) = burst();
+    let kernel = Kernel::new(|_| Some(libc::ENETUNREACH));
+    assert_eq!(Rig::new().send(&kernel, &outbox), 48);
+    assert!(*kernel.calls.borrow() <= 8, "{}", kernel.calls.borrow());
+}
+
+#[test]
+fn who_must_not_stand_still_never_waits() {
+    let (outbox, _) = burst();
+    let waits = RefCell::new(0);
+    struct Full<'a>(&'a RefCell<u32>);
+    impl Wire for Full<'_> {
+        fn send(&self, _: &mut SendSpace, messages: &[Message<'_>]) -> io::Result<usize> {
+            let code = if messages[0].segment.is_some() { libc::EIO } else { libc::EAGAIN };
+            Err(io::Error::from_raw_os_error(code))
+        }
+
+        fn wait(&self, _: bool, _: Duration) {
+            *self.0.borrow_mut() += 1;
+        }
+    }
+    let mut rig = Rig::new();
+    let (now, offloads, batches) = (rig.now, &rig.offloads, &rig.batches);
+    assert_eq!(rig.sender.send(&Full(&waits), offloads, &outbox, WhenFull::Drop, now, batches), 48);
+    assert_eq!(*waits.borrow(), 0);
+}

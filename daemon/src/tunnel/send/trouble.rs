@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     hash::Hash,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -27,13 +27,15 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The ways that differ from how the message is, the least different first.
-    pub(super) fn all(message: &Message<'_>) -> impl Iterator<Item = Self> + use<> {
+    /// The ways that differ from how the message is, the least different first. What was too much for the link is not mended by
+    /// another source address.
+    pub(super) fn all(message: &Message<'_>, error: &io::Error) -> impl Iterator<Item = Self> + use<> {
         let (has_source, is_merged) = (message.path.local.is_some(), message.segment.is_some());
+        let is_link = matches!(error.raw_os_error(), Some(libc::EIO | libc::EMSGSIZE));
         let ways = [(true, false), (false, true), (true, true)];
-        let differs = move |(any_source, singly)| any_source <= has_source && singly <= is_merged;
         ways.into_iter()
-            .filter(move |way| differs(*way))
+            .filter(move |(any_source, singly)| *any_source <= has_source && *singly <= is_merged)
+            .filter(move |(_, singly)| *singly || !is_link)
             .map(|(any_source, singly)| Self { any_source, singly })
     }
 
@@ -59,8 +61,8 @@ impl Way {
 pub(super) struct Trouble {
     /// Datagrams of this size or more can't be merged to this destination, until then.
     merging: HashMap<SocketAddr, (usize, Instant)>,
-    /// These addresses are not ours any more, until then.
-    sources: HashMap<IpAddr, Instant>,
+    /// Our address of this path is not ours any more, or does not lead there, until then.
+    sources: HashMap<OuterPath, Instant>,
 }
 
 impl Trouble {
@@ -72,8 +74,7 @@ impl Trouble {
 
     /// The message without what is known to be refused.
     pub(super) fn improve<'a>(&self, mut message: Message<'a>, now: Instant) -> Message<'a> {
-        let gone = |local| self.sources.get(&local).is_some_and(|until| now < *until);
-        if !self.sources.is_empty() && message.path.local.is_some_and(gone) {
+        if !self.sources.is_empty() && self.sources.get(&message.path).is_some_and(|until| now < *until) {
             message.path.local = None;
         }
         message
@@ -93,20 +94,26 @@ impl Trouble {
             // EIO says that the link cannot do it, whatever the size.
             let refused = message.segment.map_or(0, usize::from);
             let is_size = error.raw_os_error() != Some(libc::EIO);
-            remember(&mut self.merging, message.path.remote, (if is_size { refused } else { 0 }, until));
-            tracing::info!(to = %message.path.remote, size = refused, reason = %error, "datagrams are sent one by one");
+            let limit = if is_size { refused } else { 0 };
+            if remember(&mut self.merging, message.path.remote, (limit, until)) {
+                tracing::info!(to = %message.path.remote, size = refused, reason = %error, "datagrams are sent one by one");
+            }
             return is_size.then_some(message.path.remote);
-        } else if let (true, Some(local)) = (way.any_source, message.path.local) {
-            remember(&mut self.sources, local, until);
-            tracing::info!(from = %local, reason = %error, "source address gone: the kernel chooses another");
+        }
+        if let (true, Some(from)) = (way.any_source, message.path.local)
+            && remember(&mut self.sources, message.path, until)
+        {
+            let to = message.path.remote;
+            tracing::info!(%from, %to, reason = %error, "source address does not serve: the kernel chooses another");
         }
         None
     }
 }
 
-fn remember<K: Hash + Eq, V>(map: &mut HashMap<K, V>, key: K, value: V) {
+/// True if that is news: what comes back after each [`RETRY`] is told once.
+fn remember<K: Hash + Eq, V>(map: &mut HashMap<K, V>, key: K, value: V) -> bool {
     if map.len() >= PATHS {
         map.clear();
     }
-    map.insert(key, value);
+    map.insert(key, value).is_none()
 }

@@ -12,7 +12,6 @@ use libc::{c_int, cmsghdr, in_pktinfo, in6_pktinfo};
 const ROOM: usize = 128;
 
 /// Memory for the control messages of one datagram.
-#[repr(align(16))]
 pub(super) struct Control {
     bytes: [u8; ROOM],
     used: usize,

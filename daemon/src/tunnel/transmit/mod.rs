@@ -63,6 +63,10 @@ impl Shared {
     /// device: the answer of a host behind it then needs no other thread to wake up.
     pub(super) fn answer(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) {
         let Ok(mut transmitter) = self.0.try_lock() else { return };
+        // This thread must not stand still: what there is no room for is left to the other one.
+        if !sockets.have_room() {
+            return;
+        }
         // An error is for the thread that waits for the device: it ends with it.
         if matches!(transmitter.fill(queue), Ok(true)) {
             transmitter.forward(engine, queue, sockets);

@@ -7,27 +7,26 @@ use std::{
 
 use isthmus_tunnel::{buffer::Plaintext, icmp};
 
-use crate::tunnel::tun::Queue;
+use crate::tunnel::tun::{Queue, Sink};
 
 /// One message each so often, over all senders; a sender needs one.
 const INTERVAL: Duration = Duration::from_millis(1);
 /// Messages at once.
 const BURST: u32 = 50;
-/// Longest packet that there can be, and room for the longest answer.
+/// Longest packet that there can be.
 const LONGEST: usize = 65_535;
-const ANSWER: usize = 1280;
 
 /// A bucket of messages, and memory to write them in.
 pub(super) struct Notices {
     /// When the bucket will be full again.
     full_at: Option<Instant>,
     packet: Vec<u8>,
-    answer: [u8; ANSWER],
+    answer: [u8; icmp::LONGEST],
 }
 
 impl Default for Notices {
     fn default() -> Self {
-        Self { full_at: None, packet: Vec::new(), answer: [0; ANSWER] }
+        Self { full_at: None, packet: Vec::new(), answer: [0; icmp::LONGEST] }
     }
 }
 

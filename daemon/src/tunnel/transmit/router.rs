@@ -5,7 +5,6 @@ use std::{net::IpAddr, time::Instant};
 use isthmus_tunnel::{
     buffer::Plaintext,
     counters::Drop,
-    fragment::fragment,
     mss,
     offload::{
         split::{Split, split},
@@ -34,6 +33,8 @@ pub(super) struct Router<'a> {
     notices: &'a mut Notices,
     queue: &'a Queue,
     now: Instant,
+    /// In the burst at hand.
+    packets: u64,
 }
 
 /// What there is to know about a packet before it changes shape.
@@ -54,7 +55,7 @@ impl<'a> Router<'a> {
         queue: &'a Queue,
         now: Instant,
     ) -> Self {
-        Self { engine, snapshot, table: snapshot.table.router(), guard, notices, queue, now }
+        Self { engine, snapshot, table: snapshot.table.router(), guard, notices, queue, now, packets: 0 }
     }
 
     /// What is to be done with what one read yielded; `None`: dropped and counted, and its sender told if it may learn from that.
@@ -63,6 +64,8 @@ impl<'a> Router<'a> {
             return self.drop(Drop::Malformed);
         };
         let header = VnetHeader::parse(*header);
+        self.packets = packets(header, packet.len());
+        self.engine.batches.tun_read.record(self.packets);
         let facts = match packet::parse(packet) {
             Ok(parsed) => self.facts(&parsed)?,
             Err(_) => return self.drop(Drop::Malformed),
@@ -80,7 +83,7 @@ impl<'a> Router<'a> {
     fn facts(&mut self, packet: &Packet<'_>) -> Option<Facts> {
         let sealed_for = self.guard.sealed_for(self.snapshot, self.engine.port(), packet, self.now);
         if let Some(peer) = sealed_for.and_then(|slot| self.snapshot.peer(slot)) {
-            peer.counters.drops.add(Drop::OwnOuterPacket, 1);
+            peer.counters.drops.add(Drop::OwnOuterPacket, self.packets);
             return None;
         }
         let Some(peer) = self.table.route(packet) else { return self.drop(Drop::NoRoute) };
@@ -91,15 +94,12 @@ impl<'a> Router<'a> {
     /// A packet that is too long for the path to its peer goes in fragments if its sender allows that; else the sender is told.
     fn fit<'p>(&mut self, split: Split<'p>, peer: &Peer, facts: &Facts, most: u16) -> Option<Work<'p>> {
         let packets = u64::try_from(split.len()).unwrap_or(u64::MAX);
-        self.engine.batches.tun_read.record(packets);
         let first = split.clone().next()?;
         if first.len() <= usize::from(most) {
             return Some(Work { peer: facts.peer, pieces: Pieces::Segments(split) });
         }
-        if let Some(whole) = split.whole()
-            && let Ok(fragments) = fragment(whole, most)
-        {
-            return Some(Work { peer: facts.peer, pieces: Pieces::Fragments(fragments) });
+        if let Some(pieces) = Pieces::fragments(split, most) {
+            return Some(Work { peer: facts.peer, pieces });
         }
         peer.counters.drops.add(Drop::TooBig, packets);
         self.notices.too_big(&first, most, facts.destination, self.queue, self.now);
@@ -107,9 +107,16 @@ impl<'a> Router<'a> {
     }
 
     fn drop<T>(&self, reason: Drop) -> Option<T> {
-        self.engine.drops.add(reason, 1);
+        self.engine.drops.add(reason, self.packets.max(1));
         None
     }
+}
+
+/// How many packets a burst of so many bytes is, headers included.
+fn packets(header: VnetHeader, bytes: usize) -> u64 {
+    let payload = bytes.saturating_sub(header.hdr_len.into());
+    let count = if header.gso_size == 0 { 1 } else { payload.div_ceil(header.gso_size.into()).max(1) };
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// Cuts a burst; completes checksums. The first packet of a TCP connection is told how much fits: both ends then send no more.

@@ -1,9 +1,11 @@
 //! What one peer is to carry.
 
+use std::vec;
+
 use isthmus_tunnel::{
     buffer::Plaintext,
     ecn::Ecn,
-    fragment::{Fragment, Fragments},
+    fragment::fragment,
     offload::split::{Segment, Split},
     table::Slot,
 };
@@ -14,17 +16,35 @@ pub(super) struct Work<'a> {
     pub(super) pieces: Pieces<'a>,
 }
 
-/// The packets of a burst, or the fragments of a packet that is too long for its peer.
+/// The packets of a burst, or the fragments of packets that are too long for their peer.
 #[derive(Clone)]
 pub(super) enum Pieces<'a> {
     Segments(Split<'a>),
-    Fragments(Fragments<'a>),
+    Fragments(vec::IntoIter<Vec<u8>>),
 }
 
 /// One packet to seal.
 pub(super) enum Piece<'a> {
     Segment(Segment<'a>),
-    Fragment(Fragment<'a>),
+    Fragment(Vec<u8>),
+}
+
+impl<'a> Pieces<'a> {
+    /// The packets as fragments of at most `mtu` bytes; `None`: their sender does not allow that. Not for the fast path.
+    pub(super) fn fragments(split: Split<'a>, mtu: u16) -> Option<Self> {
+        let mut fragments = Vec::new();
+        for segment in split {
+            let packet = written(&segment);
+            fragments.extend(fragment(&packet, mtu).ok()?.map(|fragment| written(&fragment)));
+        }
+        Some(Self::Fragments(fragments.into_iter()))
+    }
+}
+
+fn written(packet: &impl Plaintext) -> Vec<u8> {
+    let mut bytes = vec![0; packet.len()];
+    packet.write(&mut bytes);
+    bytes
 }
 
 /// The packets of a whole run.
@@ -64,14 +84,14 @@ impl Plaintext for Piece<'_> {
     fn write(&self, into: &mut [u8]) {
         match self {
             Self::Segment(segment) => segment.write(into),
-            Self::Fragment(fragment) => fragment.write(into),
+            Self::Fragment(fragment) => into.copy_from_slice(fragment),
         }
     }
 
     fn ecn(&self) -> Ecn {
         match self {
             Self::Segment(segment) => segment.ecn(),
-            Self::Fragment(fragment) => fragment.ecn(),
+            Self::Fragment(fragment) => Ecn::of(fragment),
         }
     }
 }
@@ -96,3 +116,58 @@ impl<I: Iterator> Iterator for Exactly<I> {
 }
 
 impl<I: Iterator> ExactSizeIterator for Exactly<I> {}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_tunnel::{
+        offload::{
+            split::split,
+            vnet::{self, VnetHeader},
+        },
+        packet,
+    };
+
+    use super::*;
+
+    /// A burst of two UDP datagrams of 1000 bytes of payload each.
+    fn burst(dont_fragment: bool) -> (VnetHeader, Vec<u8>) {
+        let mut bytes = vec![0; 20 + 8 + 2000];
+        let [high, low] = u16::try_from(bytes.len()).unwrap().to_be_bytes();
+        bytes[..12].copy_from_slice(&[0x45, 0, high, low, 0, 7, 0, 0, 64, 17, 0, 0]);
+        bytes[6] = if dont_fragment { 0x40 } else { 0 };
+        bytes[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        bytes[24..26].copy_from_slice(&2008_u16.to_be_bytes());
+        let header = VnetHeader {
+            flags: vnet::NEEDS_CSUM,
+            gso_type: vnet::GSO_UDP_L4,
+            hdr_len: 28,
+            gso_size: 1000,
+            csum_start: 20,
+            csum_offset: 6,
+        };
+        (header, bytes)
+    }
+
+    #[test]
+    fn a_burst_that_may_be_fragmented_is() {
+        let (header, mut bytes) = burst(false);
+        let pieces = Pieces::fragments(split(header, &mut bytes).unwrap(), 600).unwrap();
+        let work = Work { peer: 0, pieces };
+        let sizes: Vec<usize> = pieces_of(&work);
+        assert_eq!(sizes, [596, 452, 596, 452]);
+        let (header, mut bytes) = burst(true);
+        assert!(Pieces::fragments(split(header, &mut bytes).unwrap(), 600).is_none());
+    }
+
+    fn pieces_of(work: &Work<'_>) -> Vec<usize> {
+        let pieces = pieces(std::slice::from_ref(work));
+        assert_eq!(pieces.len(), work.pieces.len());
+        pieces
+            .map(|piece| {
+                let bytes = written(&piece);
+                assert_eq!(packet::parse(&bytes).unwrap().bytes.len(), bytes.len());
+                bytes.len()
+            })
+            .collect()
+    }
+}
