@@ -47,6 +47,8 @@ pub(super) struct Control {
     pub(super) config: Config,
     pub(super) board: Board,
     pub(super) watcher: Watcher,
+    /// When the next snapshot may be built.
+    pub(super) not_before: Instant,
     pub(super) link: Link,
     pub(super) peers: Peers,
     pub(super) attention: Arc<Attention>,
@@ -73,7 +75,7 @@ impl Control {
                 () = self.stop.cancelled() => break,
                 () = until(due) => self.peers.look_at_due(&mut post),
                 indices = self.attention.next() => self.look_at(&indices, &mut post),
-                () = self.watcher.changed() => self.routes_changed().await,
+                () = changed(&mut self.watcher, self.not_before) => self.routes_changed(),
                 Some(request) = self.requests.recv() => self.answer(request).await,
                 () = self.ended.notified() => self.thread_ended(),
             }
@@ -100,10 +102,10 @@ impl Control {
     }
 
     /// Changes that come while a snapshot is built, or in the pause after it, share the next one.
-    async fn routes_changed(&mut self) {
+    fn routes_changed(&mut self) {
         let started = Instant::now();
         self.rebuild();
-        tokio::time::sleep(started.elapsed().min(LONGEST_PAUSE)).await;
+        self.not_before = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
     }
 
     fn rebuild(&mut self) {
@@ -199,6 +201,12 @@ fn apply_peers(peers: &mut Peers, engine: &Engine, mtu: u16, changes: &Changes<'
         peers.add(config, mtu);
     }
     changes.changed.iter().for_each(|config| peers.reconfigure(config));
+}
+
+/// Waits for a change of the routes, but not before a time.
+async fn changed(watcher: &mut Watcher, not_before: Instant) {
+    sleep_until(not_before.into()).await;
+    watcher.changed().await;
 }
 
 /// Waits for a time that may never come.

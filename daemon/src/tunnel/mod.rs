@@ -117,6 +117,7 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
         config,
         board,
         watcher,
+        not_before: std::time::Instant::now(),
         link,
         peers,
         attention,

@@ -1,6 +1,9 @@
 //! The two static keys of a tunnel, with what follows from them.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use super::hash::{Secret, hash};
 use crate::x25519::{PublicKey, SharedSecret, StaticSecret};
@@ -10,6 +13,8 @@ pub struct Identity {
     private: StaticSecret,
     public: PublicKey,
     pub(crate) macs: MacKeys,
+    /// Bytes that wait for sessions at all peers of this node.
+    pub(crate) waiting: Arc<AtomicUsize>,
 }
 
 /// What the static public key of a message's receiver decides about the message's MACs.
@@ -34,7 +39,7 @@ impl Identity {
     /// For the owner of this private key.
     pub fn new(private: StaticSecret) -> Self {
         let public = PublicKey::from(&private);
-        Self { private, public, macs: MacKeys::new(&public) }
+        Self { private, public, macs: MacKeys::new(&public), waiting: Arc::default() }
     }
 
     /// The public key.

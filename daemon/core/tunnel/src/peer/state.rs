@@ -104,7 +104,7 @@ impl State {
             keyring: Keyring::default(),
             path: None,
             refused: None,
-            waiting: Waiting::default(),
+            waiting: Waiting::new(&identity.waiting),
             timers,
             liveness: Liveness::new(live),
             probing: Probing::new(mtu),
