@@ -14,9 +14,9 @@ use isthmus_tunnel::{
     buffer::Outbox,
     counters::{Drop, Drops},
 };
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::eventfd::{EfdFlags, EventFd},
+use nix::sys::{
+    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+    eventfd::{EfdFlags, EventFd},
 };
 
 use super::{
@@ -162,10 +162,15 @@ impl Engine {
     }
 
     /// A way to wait for these descriptors, or for the engine to stop.
-    pub(super) fn waiter<'a>(&'a self, readable: impl Iterator<Item = BorrowedFd<'a>>) -> Waiter<'a> {
-        let stop = PollFd::new(self.stop.as_fd(), PollFlags::POLLIN);
-        let rest = readable.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        Waiter { descriptors: std::iter::once(stop).chain(rest).collect() }
+    ///
+    /// # Errors
+    /// When the kernel has no room for another epoll instance.
+    pub(super) fn waiter<'a>(&self, readable: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<Waiter> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let add = |fd: BorrowedFd<'_>, number| epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, number));
+        add(self.stop.as_fd(), STOP)?;
+        (0..STOP).zip(readable).try_for_each(|(number, fd)| add(fd, number))?;
+        Ok(Waiter { epoll, events: [EpollEvent::empty(); EVENTS], ready: 0 })
     }
 
     /// Ends every [`Waiter::wait`], now and later.
@@ -181,20 +186,33 @@ pub(super) fn now() -> Now {
     Now { instant: Instant::now(), unix }
 }
 
-/// Descriptors that a thread waits for; the first is the engine's stop signal.
-pub(super) struct Waiter<'a> {
-    descriptors: Vec<PollFd<'a>>,
+/// Descriptors that a thread waits for, numbered in the order in which they were given.
+pub(super) struct Waiter {
+    epoll: Epoll,
+    events: [EpollEvent; EVENTS],
+    ready: usize,
 }
 
-impl Waiter<'_> {
+/// The number of the engine's stop signal.
+const STOP: u64 = u64::MAX;
+/// Descriptors told of at once: both sockets and the stop signal.
+const EVENTS: usize = 3;
+
+impl Waiter {
     /// Waits until one of the descriptors has something (true) or the engine stops (false).
     pub(super) fn wait(&mut self) -> io::Result<bool> {
-        loop {
-            match poll(&mut self.descriptors, PollTimeout::NONE) {
-                Ok(_) => return Ok(self.descriptors.first().is_some_and(|stop| stop.any() != Some(true))),
+        self.ready = loop {
+            match self.epoll.wait(&mut self.events, EpollTimeout::NONE) {
+                Ok(ready) => break ready,
                 Err(nix::Error::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-        }
+        };
+        Ok(!self.has(STOP))
+    }
+
+    /// True if the descriptor of this number had something when the last wait ended.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.events[..self.ready].iter().any(|event| event.data() == number)
     }
 }

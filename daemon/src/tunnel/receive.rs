@@ -38,9 +38,9 @@ pub(super) fn run(
     transmitter: &transmit::Shared,
 ) -> io::Result<()> {
     let mut receiver = Receiver::new(identity);
-    let mut waiter = engine.waiter(sockets.all());
+    let mut waiter = engine.waiter(sockets.all())?;
     while waiter.wait()? {
-        for socket in sockets.all() {
+        for (_, socket) in (0..).zip(sockets.all()).filter(|(number, _)| waiter.has(*number)) {
             let taken = receiver.turn(engine, queue, sockets, socket);
             if (1..=FEW).contains(&taken) {
                 transmitter.answer(engine, queue, sockets);

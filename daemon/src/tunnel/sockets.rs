@@ -101,13 +101,6 @@ impl Sockets {
         }
     }
 
-    /// True if both have room: a datagram more would be taken at once.
-    pub(super) fn have_room(&self) -> bool {
-        let mut polled: Vec<PollFd<'_>> = self.all().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)).collect();
-        let ready = poll(&mut polled, PollTimeout::ZERO);
-        ready.is_ok_and(|ready| usize::try_from(ready) == Ok(polled.len()))
-    }
-
     fn of(&self, v6: bool) -> io::Result<BorrowedFd<'_>> {
         let socket = if v6 { self.v6.as_ref() } else { Some(&self.v4) };
         socket.map(AsFd::as_fd).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))

@@ -48,6 +48,8 @@ pub(super) struct Sender {
     trouble: Trouble,
     /// Where datagrams turned out larger than the route takes.
     narrow: Vec<SocketAddr>,
+    /// The socket was full the last time.
+    waited: bool,
 }
 
 /// One call of [`Sender::send`].
@@ -60,7 +62,7 @@ struct Job<'a, W> {
 
 impl Sender {
     pub(super) fn new() -> Self {
-        Self { space: SendSpace::new(), trouble: Trouble::default(), narrow: Vec::new() }
+        Self { space: SendSpace::new(), trouble: Trouble::default(), narrow: Vec::new(), waited: false }
     }
 
     /// Sends everything in order; the number of datagrams that the kernel did not take.
@@ -76,9 +78,15 @@ impl Sender {
         let merge = offloads.is_on(Offload::UdpGso);
         let packed = pack::messages(outbox, |path, size| merge && self.trouble.may_merge(path, size, now));
         let messages: Vec<Message<'_>> = packed.map(|message| self.trouble.improve(message, now)).collect();
+        self.waited = false;
         let job = Job { wire, when_full, now, batches };
         let runs = messages.chunk_by(|a, b| is_v6(a) == is_v6(b));
         runs.map(|run| self.send_run(&job, run)).sum()
+    }
+
+    /// True if the last call found the socket full.
+    pub(super) fn had_to_wait(&self) -> bool {
+        self.waited
     }
 
     /// Where datagrams turned out larger than the route takes, since the last call. They were sent all the same, in fragments.
@@ -114,7 +122,7 @@ impl Sender {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_full(&error) && !waited => {
                     job.wire.wait(run.first().is_some_and(is_v6), PATIENCE);
-                    waited = true;
+                    (waited, self.waited) = (true, true);
                 }
                 // No datagram alone is too big, unless the socket is in use for a probe just now (`Sockets::send_whole`).
                 Err(error) if is_too_big(&error) && is_alone(run) && probes < PROBES => {

@@ -40,7 +40,7 @@ const TURN: usize = 16;
 /// # Errors
 /// When the device is gone.
 pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets, shared: &Shared) -> io::Result<()> {
-    let mut waiter = engine.waiter(std::iter::once(queue.as_fd()));
+    let mut waiter = engine.waiter(std::iter::once(queue.as_fd()))?;
     while waiter.wait()? {
         let mut transmitter = shared.lock();
         for _ in 0..TURN {
@@ -63,8 +63,8 @@ impl Shared {
     /// device: the answer of a host behind it then needs no other thread to wake up.
     pub(super) fn answer(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) {
         let Ok(mut transmitter) = self.0.try_lock() else { return };
-        // This thread must not stand still: what there is no room for is left to the other one.
-        if !sockets.have_room() {
+        // This thread must not stand still: what there may be no room for is left to the other one.
+        if transmitter.sender.had_to_wait() {
             return;
         }
         // An error is for the thread that waits for the device: it ends with it.
