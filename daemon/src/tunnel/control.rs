@@ -136,7 +136,7 @@ impl Control {
             config.private_key = self.config.private_key.clone();
         }
         let changes = changes::between(&self.config, &config)?;
-        self.apply_addresses(&changes).await?;
+        self.apply_addresses(&config, &changes).await?;
         let words = changes.words.clone();
         apply_peers(&mut self.peers, &self.engine, config.mtu, &changes);
         self.apply_offloads(&changes);
@@ -148,22 +148,31 @@ impl Control {
         Ok(words)
     }
 
-    async fn apply_addresses(&self, changes: &Changes<'_>) -> Result<(), Error> {
-        for (n, address) in changes.addresses_added.iter().enumerate() {
-            if let Err(error) = self.link.add(*address).await {
-                for undone in &changes.addresses_added[..n] {
-                    let _ = self.link.remove(*undone).await;
-                }
-                return Err(error);
+    /// Sets every address anew, also those that did not change: the kernel may have dropped them (the interface went down, the first
+    /// address of a subnet took the others along).
+    async fn apply_addresses(&self, config: &Config, changes: &Changes<'_>) -> Result<(), Error> {
+        let result = self.replace_addresses(config, changes).await;
+        if result.is_err() {
+            for undone in &changes.addresses_added {
+                let _ = self.link.remove(*undone).await;
+            }
+            if let Err(error) = self.link.add_all(&self.config.addresses).await {
+                tracing::error!(%error, "old address not set again");
             }
         }
+        result
+    }
+
+    async fn replace_addresses(&self, config: &Config, changes: &Changes<'_>) -> Result<(), Error> {
+        // First what the kernel may refuse, while all is there still.
+        self.link.add_all(&changes.addresses_added).await?;
         for address in &changes.addresses_removed {
             // It may be gone already, which is what was asked for.
             if let Err(error) = self.link.remove(*address).await {
                 tracing::warn!(%address, %error, "old address not removed");
             }
         }
-        Ok(())
+        self.link.add_all(&config.addresses).await
     }
 
     fn apply_offloads(&self, changes: &Changes<'_>) {
