@@ -64,13 +64,22 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Runs until told to stop, then ends the packet threads; the TUN device goes with them.
+    /// Runs until told to stop, then ends the packet threads; sockets and device go with them, before `done` is true.
     pub(super) async fn run(mut self) {
+        self.serve().await;
+        self.end().await;
+        let (interface, done) = (self.config.interface.clone(), self.done.clone());
+        drop(self);
+        tracing::info!(interface, "tunnel stopped");
+        done.send_replace(true);
+    }
+
+    async fn serve(&mut self) {
         let mut post = Post::new(Arc::clone(&self.engine));
         loop {
             let due = self.peers.next_due();
             tokio::select! {
-                () = self.stop.cancelled() => break,
+                () = self.stop.cancelled() => return,
                 () = until(due) => self.peers.look_at_due(&mut post),
                 indices = self.attention.next() => self.look_at(&indices, &mut post),
                 () = self.watcher.changed() => self.routes_changed().await,
@@ -79,7 +88,6 @@ impl Control {
             }
             post.send();
         }
-        self.end().await;
     }
 
     fn look_at(&mut self, indices: &[u32], post: &mut Post) {
@@ -184,15 +192,26 @@ impl Control {
         }
     }
 
-    async fn end(mut self) {
+    async fn end(&mut self) {
         self.engine.stop();
         let threads = std::mem::take(&mut self.threads);
         let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(join));
         if let Err(error) = joined.await {
             tracing::error!(%error, "the packet threads could not be joined");
         }
-        tracing::info!(interface = self.config.interface, "tunnel stopped");
-        self.done.send_replace(true);
+    }
+}
+
+impl Drop for Control {
+    /// Packet threads must not go on without timers and reloads, in a daemon that believes that they do not run.
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            tracing::error!(
+                "the tunnel's control task broke off (a panic?): stopping its threads and isthmusd"
+            );
+            self.engine.stop();
+            self.shutdown.cancel();
+        }
     }
 }
 
@@ -226,3 +245,6 @@ fn join(thread: Thread) {
         Err(_) => tracing::error!(thread = name, "packet thread panicked"),
     }
 }
+
+#[cfg(test)]
+mod tests;
