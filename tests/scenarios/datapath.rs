@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
+#[path = "datapath/addresses.rs"]
+mod addresses;
 #[path = "datapath/batches.rs"]
 mod batches;
 #[path = "datapath/churn.rs"]

@@ -66,13 +66,22 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Runs until told to stop, then ends the packet threads; the TUN device goes with them.
+    /// Runs until told to stop, then ends the packet threads; sockets and device go with them, before `done` is true.
     pub(super) async fn run(mut self) {
+        self.serve().await;
+        self.end().await;
+        let (interface, done) = (self.config.interface.clone(), self.done.clone());
+        drop(self);
+        tracing::info!(interface, "tunnel stopped");
+        done.send_replace(true);
+    }
+
+    async fn serve(&mut self) {
         let mut post = Post::new(Arc::clone(&self.engine));
         loop {
             let due = self.peers.next_due();
             tokio::select! {
-                () = self.stop.cancelled() => break,
+                () = self.stop.cancelled() => return,
                 () = until(due) => self.peers.look_at_due(&mut post),
                 indices = self.attention.next() => self.look_at(&indices, &mut post),
                 () = changed(&mut self.watcher, self.not_before) => self.routes_changed(),
@@ -81,7 +90,6 @@ impl Control {
             }
             post.send();
         }
-        self.end().await;
     }
 
     fn look_at(&mut self, indices: &[u32], post: &mut Post) {
@@ -138,7 +146,7 @@ impl Control {
             config.private_key = self.config.private_key.clone();
         }
         let changes = changes::between(&self.config, &config)?;
-        self.apply_addresses(&changes).await?;
+        self.apply_addresses(&config, &changes).await?;
         let words = changes.words.clone();
         apply_peers(&mut self.peers, &self.engine, config.mtu, &changes);
         self.apply_offloads(&changes);
@@ -150,22 +158,31 @@ impl Control {
         Ok(words)
     }
 
-    async fn apply_addresses(&self, changes: &Changes<'_>) -> Result<(), Error> {
-        for (n, address) in changes.addresses_added.iter().enumerate() {
-            if let Err(error) = self.link.add(*address).await {
-                for undone in &changes.addresses_added[..n] {
-                    let _ = self.link.remove(*undone).await;
-                }
-                return Err(error);
+    /// Sets every address anew, also those that did not change: the kernel may have dropped them (the interface went down, the first
+    /// address of a subnet took the others along).
+    async fn apply_addresses(&self, config: &Config, changes: &Changes<'_>) -> Result<(), Error> {
+        let result = self.replace_addresses(config, changes).await;
+        if result.is_err() {
+            for undone in &changes.addresses_added {
+                let _ = self.link.remove(*undone).await;
+            }
+            if let Err(error) = self.link.add_all(&self.config.addresses).await {
+                tracing::error!(%error, "old address not set again");
             }
         }
+        result
+    }
+
+    async fn replace_addresses(&self, config: &Config, changes: &Changes<'_>) -> Result<(), Error> {
+        // First what the kernel may refuse, while all is there still.
+        self.link.add_all(&changes.addresses_added).await?;
         for address in &changes.addresses_removed {
             // It may be gone already, which is what was asked for.
             if let Err(error) = self.link.remove(*address).await {
                 tracing::warn!(%address, %error, "old address not removed");
             }
         }
-        Ok(())
+        self.link.add_all(&config.addresses).await
     }
 
     fn apply_offloads(&self, changes: &Changes<'_>) {
@@ -177,15 +194,26 @@ impl Control {
         }
     }
 
-    async fn end(mut self) {
+    async fn end(&mut self) {
         self.engine.stop();
         let threads = std::mem::take(&mut self.threads);
         let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(join));
         if let Err(error) = joined.await {
             tracing::error!(%error, "the packet threads could not be joined");
         }
-        tracing::info!(interface = self.config.interface, "tunnel stopped");
-        self.done.send_replace(true);
+    }
+}
+
+impl Drop for Control {
+    /// Packet threads must not go on without timers and reloads, in a daemon that believes that they do not run.
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            tracing::error!(
+                "the tunnel's control task broke off (a panic?): stopping its threads and isthmusd"
+            );
+            self.engine.stop();
+            self.shutdown.cancel();
+        }
     }
 }
 
@@ -225,3 +253,6 @@ fn join(thread: Thread) {
         Err(_) => tracing::error!(thread = name, "packet thread panicked"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,9 +36,8 @@ impl Link {
         let result = self.netlink.link().set(message).execute().await;
         result.map_err(|error| self.failure(format!("MTU {mtu}"), &error))?;
         self.without_link_local().await;
-        for address in addresses {
-            self.add(*address).await?;
-        }
+        self.keep_addresses();
+        self.add_all(addresses).await?;
         let message = LinkUnspec::new_with_index(self.index).up().build();
         self.netlink
             .link()
@@ -48,8 +47,15 @@ impl Link {
             .map_err(|error| self.failure("the state up".into(), &error))
     }
 
-    /// Adds an address; one that is there already is fine.
-    pub(super) async fn add(&self, address: IpNet) -> Result<(), Error> {
+    /// Adds addresses, in this order; those that are there already are fine.
+    pub(super) async fn add_all(&self, addresses: &[IpNet]) -> Result<(), Error> {
+        for address in addresses {
+            self.add(*address).await?;
+        }
+        Ok(())
+    }
+
+    async fn add(&self, address: IpNet) -> Result<(), Error> {
         let mut request =
             self.netlink.address().add(self.index, address.addr(), address.prefix_len()).replace();
         if address.addr().is_ipv6() {
@@ -78,6 +84,15 @@ impl Link {
         let message = LinkUnspec::new_with_index(self.index).append_extra_attribute(attribute).build();
         if let Err(error) = self.netlink.link().set(message).execute().await {
             tracing::debug!(interface = self.name, %error, "the kernel keeps its own link-local address");
+        }
+    }
+
+    /// Else the interface loses its IPv6 addresses for good when somebody sets it down and up again. Where the setting cannot be written
+    /// (a container with a read-only /proc/sys, no IPv6) a reload brings them back.
+    fn keep_addresses(&self) {
+        let setting = format!("/proc/sys/net/ipv6/conf/{}/keep_addr_on_down", self.name);
+        if let Err(error) = std::fs::write(&setting, "1") {
+            tracing::debug!(setting, %error, "IPv6 addresses will not survive the interface going down");
         }
     }
 

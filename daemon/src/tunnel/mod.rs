@@ -33,7 +33,10 @@ mod transmit;
 mod tun;
 mod workers;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
 
 use isthmus_tunnel::Identity;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -42,7 +45,7 @@ use crate::{lifecycle::CancellationToken, routes::Board};
 use attention::Attention;
 pub use config::*;
 use control::{Control, Request};
-use engine::Engine;
+use engine::{Batches, Engine};
 pub use error::Error;
 pub use histogram::BatchSizes;
 pub use isthmus_tunnel::peer::State;
@@ -55,7 +58,10 @@ use tun::Tun;
 /// A running tunnel. Cheap to clone; dropping it stops nothing.
 #[derive(Clone)]
 pub struct Handle {
-    engine: Arc<Engine>,
+    /// Weak, so that sockets and device go with the threads and the control task, however many handles there are.
+    engine: Weak<Engine>,
+    port: u16,
+    workers: usize,
     public_key: [u8; 32],
     interface: Arc<str>,
     requests: mpsc::Sender<Request>,
@@ -96,7 +102,9 @@ pub async fn start(config: Config, board: Board, shutdown: CancellationToken) ->
     let (done, is_done) = watch::channel(false);
     let stop = shutdown.child_token();
     let handle = Handle {
-        engine: Arc::clone(&engine),
+        engine: Arc::downgrade(&engine),
+        port: engine.port(),
+        workers: engine.sockets.len(),
         public_key: identity.public().to_bytes(),
         interface: config.interface.as_str().into(),
         requests,
@@ -140,20 +148,22 @@ fn with_key(mut config: Config, private: &isthmus_tunnel::x25519::StaticSecret) 
 }
 
 impl Handle {
-    /// Every peer as it is now, in configuration order.
+    /// Every peer as it is now, in configuration order; none once the tunnel has stopped.
     pub fn peers(&self) -> Vec<PeerStatus> {
-        self.engine.snapshot.load().peers.iter().map(|peer| peer.status()).collect()
+        let Some(engine) = self.engine.upgrade() else { return Vec::new() };
+        engine.snapshot.load().peers.iter().map(|peer| peer.status()).collect()
     }
 
     /// Packets dropped before they could be told to belong to a peer, by reason; zeros are left out.
     pub fn drops(&self) -> BTreeMap<&'static str, u64> {
-        let all = self.engine.drops.iter().map(|(reason, packets)| (reason.as_str(), packets));
+        let Some(engine) = self.engine.upgrade() else { return BTreeMap::new() };
+        let all = engine.drops.iter().map(|(reason, packets)| (reason.as_str(), packets));
         all.filter(|(_, packets)| *packets > 0).collect()
     }
 
-    /// The state of every offload.
+    /// The state of every offload; none once the tunnel has stopped.
     pub fn offloads(&self) -> Vec<OffloadStatus> {
-        self.engine.offloads.status()
+        self.engine.upgrade().map(|engine| engine.offloads.status()).unwrap_or_default()
     }
 
     /// Uses an offload, or doesn't, from the next batch on; until the next start, or until a reload changes it.
@@ -168,23 +178,24 @@ impl Handle {
 
     /// Holds a peer down for a reason ("BFD: path down"), or no longer (`None`). One bit in the packet path flips, however many prefixes
     /// lead to the peer: when this returns, no flow goes to it any more while its path group has another live member. False: there is
-    /// no such peer.
+    /// no such peer (any more).
     pub fn hold_down(&self, peer: &str, reason: Option<&str>) -> bool {
-        let snapshot = self.engine.snapshot.load();
+        let Some(engine) = self.engine.upgrade() else { return false };
+        let snapshot = engine.snapshot.load();
         let Some(peer) = snapshot.peers.iter().find(|other| *other.name == *peer) else { return false };
         peer.session.hold_down(reason.map(Arc::from));
-        self.engine.look_at(peer);
+        engine.look_at(peer);
         true
     }
 
     /// How many packets each kind of system call carried: "tun_read", "tun_write", "udp_send", "udp_receive".
     pub fn batches(&self) -> [(&'static str, BatchSizes); 4] {
-        self.engine.batches.sizes()
+        self.engine.upgrade().map_or_else(|| Batches::default().sizes(), |engine| engine.batches.sizes())
     }
 
     /// Pairs of packet threads.
     pub fn workers(&self) -> usize {
-        self.engine.sockets.len()
+        self.workers
     }
 
     /// This node's X25519 public key.
@@ -194,7 +205,7 @@ impl Handle {
 
     /// The UDP port that is bound.
     pub fn listen_port(&self) -> u16 {
-        self.engine.port()
+        self.port
     }
 
     /// The name of the TUN device.
@@ -213,7 +224,7 @@ impl Handle {
         result.await.map_err(|_| Error::Stopped)?
     }
 
-    /// Stops the tunnel; returns when its threads have ended and the device is gone.
+    /// Stops the tunnel; returns when its threads have ended and sockets and device are gone.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.stopped().await;
@@ -221,7 +232,7 @@ impl Handle {
 
     /// Waits until the tunnel has ended, for whatever reason.
     pub async fn stopped(&self) {
-        // An error means that the control task is gone, and everything with it.
+        // An error means that the control task panicked, and told the packet threads to stop when it did.
         let _ = self.done.clone().wait_for(|done| *done).await;
     }
 }

@@ -137,7 +137,7 @@ impl Peer {
     /// Takes the address that the endpoint's name stands for, unless the peer answers where it is.
     pub(super) fn resolved(&self, address: SocketAddr) {
         *self.resolution() = Resolution { address: Some(address), problem: None };
-        if !self.is_up() {
+        if !self.session.answers() {
             self.session.set_endpoint(address);
         }
     }
@@ -152,6 +152,7 @@ impl Peer {
         self.resolution.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// It answers, and nobody holds it down.
     pub(super) fn is_up(&self) -> bool {
         self.live.load(Ordering::Relaxed)
     }

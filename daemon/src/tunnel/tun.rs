@@ -104,11 +104,16 @@ impl Queue {
         Ok(Self { device })
     }
 
-    /// Reads one packet or burst with its virtio header; `None`: there is none now.
+    /// Reads one packet or burst with its virtio header; `None`: there is none now. No bytes: there was one that the kernel could not
+    /// describe with a virtio header, and it is gone.
+    ///
+    /// # Errors
+    /// When the device is gone.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match nix::unistd::read(&self.device, buffer) {
             Ok(length) => Ok(Some(length)),
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => Ok(None),
+            Err(nix::Error::EINVAL) => Ok(Some(0)),
             Err(error) => Err(error.into()),
         }
     }
@@ -166,11 +171,27 @@ fn explain(interface: &str, step: Step, error: &io::Error, driver: bool) -> Erro
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::os::fd::OwnedFd;
+
+    use nix::sys::eventfd::EfdFlags;
+
     use super::*;
 
     /// A device without queues.
     pub(in crate::tunnel) fn none() -> Tun {
         Tun { queues: vec![] }
+    }
+
+    #[test]
+    fn one_strange_packet_does_not_end_the_queue() {
+        // An eventfd says EINVAL to a short buffer, as the device does about a packet that it cannot describe.
+        let strange = nix::sys::eventfd::EventFd::from_value_and_flags(1, EfdFlags::EFD_NONBLOCK).unwrap();
+        let queue = Queue { device: File::from(OwnedFd::from(strange)) };
+        assert_eq!(queue.read(&mut [0; 4]).unwrap(), Some(0));
+        assert_eq!(queue.read(&mut [0; 8]).unwrap(), Some(8));
+        assert_eq!(queue.read(&mut [0; 8]).unwrap(), None);
+        let gone = Queue { device: File::open("/").unwrap() };
+        assert_eq!(gone.read(&mut [0; 8]).unwrap_err().raw_os_error(), Some(libc::EISDIR));
     }
 
     #[test]

@@ -64,6 +64,16 @@ impl Liveness {
         self.live.store(self.answers && self.held.is_none(), Ordering::Relaxed);
     }
 
+    /// Whether it answers, also while it is held down.
+    pub(super) fn answers(&self) -> bool {
+        self.answers
+    }
+
+    /// How long it has been asked in vain; `None`: it answers, or nobody asked it.
+    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+        age(self.attempted, now).filter(|_| !self.answers)
+    }
+
     pub(super) fn state(&self) -> State {
         match (self.answers, self.attempted) {
             _ if self.held.is_some() => State::Down,
@@ -154,6 +164,7 @@ mod tests {
         peer.attempted(start);
         peer.attempted(start + seconds(5));
         assert_eq!(peer.state(), State::Down);
+        assert_eq!(peer.silence(start + seconds(12)), Some(seconds(12)));
         assert_eq!(
             peer.reason(start + seconds(12), endpoint),
             "no handshake reply for 12 s from 192.0.2.2:51820"
@@ -164,6 +175,7 @@ mod tests {
         assert_eq!(peer.reason(start + seconds(14), endpoint), "heard 1 s ago");
 
         peer.attempted(start + seconds(100));
+        assert_eq!(peer.silence(start + seconds(110)), None);
         peer.tick(start + seconds(114), true);
         assert!(peer.live.load(Ordering::Relaxed));
         peer.tick(start + seconds(115), true);
@@ -196,7 +208,7 @@ mod tests {
             (State::Down, "held down: BFD: path down")
         );
         peer.heard(start + seconds(1));
-        assert!(!is_live());
+        assert!(!is_live() && peer.answers());
         peer.hold_down(None);
         assert!(is_live());
         // What was learned meanwhile counts afterwards.

@@ -147,6 +147,16 @@ impl Peer {
         self.state().liveness.hold_down(reason);
     }
 
+    /// Whether the peer answers where it is, also while it is held down.
+    pub fn answers(&self) -> bool {
+        self.state().liveness.answers()
+    }
+
+    /// How long the peer has been asked in vain; `None`: it answers, or there was nothing to ask.
+    pub fn silence(&self, now: Instant) -> Option<Duration> {
+        self.state().liveness.silence(now)
+    }
+
     /// The longest inner packet that reaches this peer in one piece, in bytes: the tunnel's MTU, or less if the path is known to be
     /// narrower. Padding never makes a packet longer than that.
     pub fn mtu(&self) -> u16 {
