@@ -1,9 +1,9 @@
-//! What the packet threads and the control task share, and how threads wait.
+//! What the packet threads and the control task share.
 
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::AsFd,
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -14,10 +14,7 @@ use isthmus_tunnel::{
     buffer::Outbox,
     counters::{Drop, Drops},
 };
-use nix::sys::{
-    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
-    eventfd::{EfdFlags, EventFd},
-};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::{
     Error, Offload,
@@ -29,6 +26,7 @@ use super::{
     snapshot::Snapshot,
     sockets::Sockets,
     tun::Tun,
+    waiter::{Set, Waiter},
 };
 
 /// Shared by the packet threads and the control task.
@@ -161,16 +159,12 @@ impl Engine {
         }
     }
 
-    /// A way to wait for these descriptors, or for the engine to stop.
+    /// A way to wait for what is in the set, or for the engine to stop.
     ///
     /// # Errors
-    /// When the kernel has no room for another epoll instance.
-    pub(super) fn waiter<'a>(&self, readable: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<Waiter> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let add = |fd: BorrowedFd<'_>, number| epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, number));
-        add(self.stop.as_fd(), STOP)?;
-        (0..STOP).zip(readable).try_for_each(|(number, fd)| add(fd, number))?;
-        Ok(Waiter { epoll, events: [EpollEvent::empty(); EVENTS], ready: 0 })
+    /// When the kernel has no room for that.
+    pub(super) fn waiter(&self, set: Set) -> io::Result<Waiter> {
+        Waiter::new(set, self.stop.as_fd())
     }
 
     /// Ends every [`Waiter::wait`], now and later.
@@ -184,35 +178,4 @@ impl Engine {
 pub(super) fn now() -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { instant: Instant::now(), unix }
-}
-
-/// Descriptors that a thread waits for, numbered in the order in which they were given.
-pub(super) struct Waiter {
-    epoll: Epoll,
-    events: [EpollEvent; EVENTS],
-    ready: usize,
-}
-
-/// The number of the engine's stop signal.
-const STOP: u64 = u64::MAX;
-/// Descriptors told of at once: both sockets and the stop signal.
-const EVENTS: usize = 3;
-
-impl Waiter {
-    /// Waits until one of the descriptors has something (true) or the engine stops (false).
-    pub(super) fn wait(&mut self) -> io::Result<bool> {
-        self.ready = loop {
-            match self.epoll.wait(&mut self.events, EpollTimeout::NONE) {
-                Ok(ready) => break ready,
-                Err(nix::Error::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        };
-        Ok(!self.has(STOP))
-    }
-
-    /// True if the descriptor of this number had something when the last wait ended.
-    pub(super) fn has(&self, number: u64) -> bool {
-        self.events[..self.ready].iter().any(|event| event.data() == number)
-    }
 }

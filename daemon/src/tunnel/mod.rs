@@ -31,6 +31,7 @@ mod sockets;
 mod sys;
 mod transmit;
 mod tun;
+mod waiter;
 mod workers;
 
 use std::{

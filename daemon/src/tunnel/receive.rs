@@ -15,13 +15,13 @@ use super::{
     snapshot::Snapshot,
     sockets::Sockets,
     sys::ReceiveBatch,
-    transmit,
+    transmit::Duty,
     tun::Queue,
 };
 
 /// Batches from one socket before the other has its turn.
 const TURN: usize = 16;
-/// After so few datagrams the thread has time to look for answers itself.
+/// Datagrams in a batch that are not much: the thread has time to look after the device, too.
 const FEW: u64 = 8;
 /// What was opened is delivered before more than this many bytes wait for that.
 const ENOUGH: usize = 64 * 1024;
@@ -29,22 +29,23 @@ const ENOUGH: usize = 64 * 1024;
 /// Runs until the engine stops. What the network or a peer sends never ends it.
 ///
 /// # Errors
-/// When waiting itself fails.
+/// When waiting itself fails, or the device is gone.
 pub(super) fn run(
     engine: &Engine,
     queue: &Queue,
     sockets: &Sockets,
     identity: Arc<Identity>,
-    transmitter: &transmit::Shared,
+    duty: &Duty,
 ) -> io::Result<()> {
     let mut receiver = Receiver::new(identity);
-    let mut waiter = engine.waiter(sockets.all())?;
+    (0..).zip(sockets.all()).try_for_each(|(number, socket)| duty.little().add(socket, number))?;
+    let mut waiter = engine.waiter(duty.little().clone())?;
     while waiter.wait()? {
+        if waiter.has(Duty::QUEUE) {
+            duty.answer(engine, queue, sockets)?;
+        }
         for (_, socket) in (0..).zip(sockets.all()).filter(|(number, _)| waiter.has(*number)) {
-            let taken = receiver.turn(engine, queue, sockets, socket);
-            if (1..=FEW).contains(&taken) {
-                transmitter.answer(engine, queue, sockets);
-            }
+            receiver.turn(engine, queue, sockets, socket, duty)?;
         }
     }
     Ok(())
@@ -77,13 +78,22 @@ impl Receiver {
         }
     }
 
-    /// Takes what one socket has; how many datagrams that were.
-    fn turn(&mut self, engine: &Engine, queue: &Queue, sockets: &Sockets, socket: BorrowedFd<'_>) -> u64 {
-        let mut taken = 0;
+    /// Takes what one socket has.
+    fn turn(
+        &mut self,
+        engine: &Engine,
+        queue: &Queue,
+        sockets: &Sockets,
+        socket: BorrowedFd<'_>,
+        duty: &Duty,
+    ) -> io::Result<()> {
         for _ in 0..TURN {
             match self.batch.receive(socket) {
                 Ok(more) => {
-                    taken += self.forward(engine, queue, sockets);
+                    match self.forward(engine, queue, sockets) {
+                        0..=FEW if !more => duty.answer(engine, queue, sockets)?,
+                        _ => duty.call(queue)?,
+                    }
                     if !more {
                         break;
                     }
@@ -92,7 +102,7 @@ impl Receiver {
                 Err(error) => tracing::debug!(%error, "the socket reports an error"),
             }
         }
-        taken
+        Ok(())
     }
 
     /// Opens the batch run by run, and writes what may enter; how many datagrams it had.

@@ -5,7 +5,13 @@ use std::{io, sync::Arc};
 use isthmus_tunnel::Identity;
 use tokio::sync::Notify;
 
-use super::{Error, control::Thread, engine::Engine, receive, transmit};
+use super::{
+    Error,
+    control::Thread,
+    engine::Engine,
+    receive,
+    transmit::{self, Duty},
+};
 
 /// Pairs at most, if the configuration does not say.
 const MOST: usize = 8;
@@ -43,18 +49,18 @@ fn start_pair(
     ended: &Arc<Notify>,
     worker: usize,
 ) -> io::Result<[Thread; 2]> {
-    let shared = Arc::<transmit::Shared>::default();
+    let duty = Arc::new(Duty::new(&engine.tun.queues()[worker])?);
     let transmit = {
-        let (engine, shared) = (Arc::clone(engine), Arc::clone(&shared));
+        let (engine, duty) = (Arc::clone(engine), Arc::clone(&duty));
         let body =
-            move || transmit::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker], &shared);
+            move || transmit::run(&engine, &engine.tun.queues()[worker], &engine.sockets[worker], &duty);
         spawn(format!("isthmus-tx{worker}"), ended, body)?
     };
     let receive = {
         let (engine, identity) = (Arc::clone(engine), Arc::clone(identity));
         let body = move || {
             let (queue, sockets) = (&engine.tun.queues()[worker], &engine.sockets[worker]);
-            receive::run(&engine, queue, sockets, identity, &shared)
+            receive::run(&engine, queue, sockets, identity, &duty)
         };
         spawn(format!("isthmus-rx{worker}"), ended, body)?
     };

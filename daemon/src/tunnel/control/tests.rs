@@ -28,7 +28,7 @@ fn control() -> (Control, CancellationToken, watch::Receiver<bool>, std::sync::m
     let thread = {
         let engine = Arc::clone(&engine);
         std::thread::spawn(move || {
-            while engine.waiter(std::iter::empty()).wait()? {}
+            while engine.waiter(crate::tunnel::waiter::Set::new()?)?.wait()? {}
             told.send(()).unwrap();
             Ok(())
         })
@@ -38,6 +38,7 @@ fn control() -> (Control, CancellationToken, watch::Receiver<bool>, std::sync::m
     let control = Control {
         config: config(),
         watcher: board.subscribe(),
+        not_before: Instant::now(),
         board,
         link: Link::find("lo").unwrap(),
         peers: Peers::new(identity, Arc::clone(&attention)),

@@ -9,10 +9,14 @@ use std::{
     io,
     ops::Range,
     os::fd::AsFd,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use isthmus_tunnel::{Now, buffer::Outbox, offload::vnet};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::{
     engine::{Engine, now},
@@ -20,6 +24,7 @@ use super::{
     snapshot::Snapshot,
     sockets::Sockets,
     tun::Queue,
+    waiter::{Set, Woken},
 };
 use guard::Guard;
 use notices::Notices;
@@ -34,48 +39,106 @@ const ENOUGH: usize = 32 * 1024;
 const LONGEST: usize = vnet::LENGTH + 65_535;
 /// Batches before the thread looks whether it is to stop.
 const TURN: usize = 16;
+/// Packets in a batch, or batches in a turn, that are not much.
+const FEW: usize = 8;
+/// Milliseconds without a packet after which there is little to do.
+const QUIET: u8 = 2;
 
-/// Runs until the engine stops.
+/// Looks after the device while there is much to do, until the engine stops.
 ///
 /// # Errors
 /// When the device is gone.
-pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets, shared: &Shared) -> io::Result<()> {
-    let mut waiter = engine.waiter(std::iter::once(queue.as_fd()))?;
-    while waiter.wait()? {
-        let mut transmitter = shared.lock();
-        for _ in 0..TURN {
-            if !transmitter.fill(queue)? {
-                break;
+pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets, duty: &Duty) -> io::Result<()> {
+    let (calls, device) = (Set::new()?, Set::new()?);
+    calls.add(duty.call.as_fd(), 0)?;
+    device.add(queue.as_fd(), 0)?;
+    let (mut calls, mut device) = (engine.waiter(calls)?, engine.waiter(device)?);
+    while calls.wait()? {
+        // Whatever it counts, one call is enough.
+        let _ = duty.call.read();
+        loop {
+            match device.wait_for(QUIET.into())? {
+                Woken::Ready => duty.turn(engine, queue, sockets).map(|_| ())?,
+                Woken::Quiet => break duty.accept(queue)?,
+                Woken::Stop => return Ok(()),
             }
-            transmitter.forward(engine, queue, sockets);
         }
     }
     Ok(())
 }
 
-/// The transmitter of a queue, shared by the two threads of a worker. Whoever holds it reads the queue and sends what was read, so the
-/// order of packets is that of the queue.
-#[derive(Default)]
-pub(super) struct Shared(Mutex<Transmitter>);
+/// Who looks after a queue of the device. While there is little to do, the thread that receives from the network does that, too: then
+/// no other thread has to wake up for an answer. When there is much it calls the other thread, which gives the queue back when nothing
+/// came for [`QUIET`].
+///
+/// Whoever reads the queue holds the transmitter until what was read is sent, so the order of packets is that of the queue.
+pub(super) struct Duty {
+    transmitter: Mutex<Transmitter>,
+    /// What the receiving thread waits for.
+    little: Set,
+    is_little: AtomicBool,
+    /// Wakes the other thread.
+    call: EventFd,
+}
 
-impl Shared {
-    /// Sends what the device has to say right now, unless the other thread is at it. For the thread that has just written to the
-    /// device: the answer of a host behind it then needs no other thread to wake up.
-    pub(super) fn answer(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) {
-        let Ok(mut transmitter) = self.0.try_lock() else { return };
-        // This thread must not stand still: what there may be no room for is left to the other one.
-        if transmitter.sender.had_to_wait() {
-            return;
+impl Duty {
+    /// The number of the queue among what the receiving thread waits for.
+    pub(super) const QUEUE: u64 = u64::MAX - 1;
+
+    /// The queue belongs to the receiving thread, which waits with this for its sockets as well.
+    pub(super) fn new(queue: &Queue) -> io::Result<Self> {
+        let call = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let (transmitter, is_little) = (Mutex::default(), AtomicBool::new(false));
+        let duty = Self { transmitter, little: Set::new()?, is_little, call };
+        duty.accept(queue)?;
+        Ok(duty)
+    }
+
+    /// What the receiving thread waits for.
+    pub(super) fn little(&self) -> &Set {
+        &self.little
+    }
+
+    fn accept(&self, queue: &Queue) -> io::Result<()> {
+        self.is_little.store(true, Ordering::Relaxed);
+        self.little.add(queue.as_fd(), Self::QUEUE)
+    }
+
+    /// There is much to do: from now on the other thread looks after the queue. Only the receiving thread says so.
+    pub(super) fn call(&self, queue: &Queue) -> io::Result<()> {
+        if self.is_little.swap(false, Ordering::Relaxed) {
+            self.little.remove(queue.as_fd())?;
+            self.call.write(1)?;
         }
-        // An error is for the thread that waits for the device: it ends with it.
-        if matches!(transmitter.fill(queue), Ok(true)) {
+        Ok(())
+    }
+
+    /// Sends what the device has to say; true if that is much.
+    pub(super) fn turn(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) -> io::Result<bool> {
+        let mut transmitter = self.lock();
+        for turn in 0..TURN {
+            if !transmitter.fill(queue)? {
+                return Ok(turn > FEW);
+            }
             transmitter.forward(engine, queue, sockets);
+            if transmitter.has_much() {
+                return Ok(true);
+            }
         }
+        Ok(true)
+    }
+
+    /// Looks for what a host had to say to what was just written to the device: that is sooner than the kernel says that it is there.
+    pub(super) fn answer(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) -> io::Result<()> {
+        if self.is_little.load(Ordering::Relaxed) && self.turn(engine, queue, sockets)? {
+            self.call(queue)?;
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Transmitter> {
         // A panic while it was held lost a batch; the next one starts afresh.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.transmitter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -113,6 +176,12 @@ impl Transmitter {
             used += length;
         }
         Ok(!self.packets.is_empty())
+    }
+
+    /// True if the batch was large, or the socket full.
+    fn has_much(&self) -> bool {
+        let bytes = self.packets.last().map_or(0, |last| last.end);
+        self.packets.len() > FEW || bytes >= ENOUGH || self.sender.had_to_wait()
     }
 
     /// Routes, seals and sends the batch: each peer is asked once, and its packets keep their order.
