@@ -23,7 +23,7 @@ use rtnetlink::RouteMessageBuilder;
 use super::common::{LIMIT, all_is_well, at, clear, hello, pair};
 
 /// The mark of outer datagrams, as documented.
-const MARK: u32 = 0x4973;
+const MARK: u32 = 0x73;
 const TABLE: u32 = 100;
 
 fn named(n: u8, endpoint: &str) -> String {
