@@ -5,7 +5,8 @@ use std::fmt;
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
 use zeroize::Zeroizing;
 
-/// A private key. Both copies of it are overwritten when it is dropped: ours, and by `OPENSSL_free` that of AWS-LC.
+/// A private key. Both copies of it are overwritten when it is dropped: ours, and by `OPENSSL_free` that of AWS-LC. What moving it about
+/// left on the stack is beyond our reach.
 pub struct StaticSecret {
     bytes: Zeroizing<[u8; 32]>,
     key: PrivateKey,

@@ -46,7 +46,8 @@ impl State {
         self.liveness.attempted(now.instant);
     }
 
-    /// An index that no live session has: random, so that it tells a stranger nothing.
+    /// An index that no live session has. Its low byte is random; the rest is the peer's as long as this process lives, so whoever sees
+    /// several sessions of a peer can tell that they belong together.
     pub(super) fn fresh_index(&mut self) -> u32 {
         loop {
             let drawn = self.random.draw();
