@@ -79,8 +79,9 @@ impl Session {
         self.counter.load(Ordering::Relaxed) >= REKEY_AFTER_MESSAGES
     }
 
-    /// Makes transport messages of up to [`LANES`] slots: in each, the packet is behind the header's room, the last 16 bytes are room for the tag. The
-    /// counters come from [`Session::reserve`] and are used once. False: there were not enough, or a slot was too short, so send none.
+    /// Makes transport messages of up to [`LANES`] slots: in each, the packet is behind the header's room, and the last 16 bytes are room
+    /// for the tag. The counters come from [`Session::reserve`] and are used once. False: there were not enough, or a slot was too short,
+    /// so send none.
     pub(crate) fn seal<'a>(
         &self,
         mut counters: Range<u64>,

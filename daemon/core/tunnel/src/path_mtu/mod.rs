@@ -5,10 +5,11 @@
 //! another kind, the path is taken to carry a full packet.
 //!
 //! How to drive it: [`PathMtu::on_session`] for every session that begins, [`PathMtu::on_path`] when the peer has moved,
-//! [`PathMtu::on_traffic`] for every batch, [`PathMtu::on_doubt`] when the kernel refused one, [`Message::decode`] for every payload that begins with [`MAGIC`] ([`Message::reply`] says
-//! what to answer, [`PathMtu::on_ack`] takes the answers), and [`PathMtu::poll`] at [`PathMtu::next_deadline`]. A probe must leave as
-//! it is: not padded, not fragmented (DF), not as part of a larger send. To the session's timers the messages are no data, neither sent
-//! nor received: an implementation that drops them answers with no keepalive, and two idle nodes would keep each other awake.
+//! [`PathMtu::on_traffic`] for every batch, [`PathMtu::on_doubt`] when the kernel refused one, [`Message::decode`] for every payload that
+//! begins with [`MAGIC`] ([`Message::reply`] says what to answer, [`PathMtu::on_ack`] takes the answers), and [`PathMtu::poll`] at
+//! [`PathMtu::next_deadline`]. A probe must leave as it is: not padded, not fragmented (DF), not as part of a larger send. To the
+//! session's timers the messages are no data, neither sent nor received: an implementation that drops them answers with no keepalive,
+//! and two idle nodes would keep each other awake.
 
 use std::{
     net::SocketAddr,
