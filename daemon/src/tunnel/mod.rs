@@ -4,8 +4,7 @@
 //! - `workers` are pairs of threads that only move packets: `transmit` from the device to the network (through `send`), `receive` from
 //!   the network to the device (through `deliver`); they read `snapshot` and the switches in `offload`;
 //! - `control` is the task that owns the configuration: it looks at the `peers` when their timers are due (what they then have to send
-//!   leaves by the `post`), builds snapshots from the
-//!   routes board, applies reloads and ends the threads;
+//!   leaves by the `post`), builds snapshots from the routes board, applies reloads and ends the threads;
 //! - what packets look like and who they belong to is decided in the crate `isthmus-tunnel`, without any of the above.
 
 mod attention;
