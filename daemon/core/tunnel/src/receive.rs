@@ -34,7 +34,7 @@ impl Demux {
         demux
     }
 
-    /// The low eight bits of a receiver index tell the peer's sessions apart.
+    /// The low eight bits of an index, as it is inside, tell the peer's sessions apart.
     fn by_index(&self, receiver: u32) -> Result<Slot, Drop> {
         self.by_index.get(&(receiver >> 8)).copied().ok_or(Drop::UnknownIndex)
     }
@@ -73,10 +73,10 @@ impl Receiver {
                 self.initiator(demux, initiation)
             }
             (Message::Response(_), Some(receiver)) => {
-                let slot = demux.by_index(receiver)?;
+                let slot = demux.by_index(self.identity.indices.reveal(receiver))?;
                 self.admit(datagram, path, now, out).map(|()| slot)
             }
-            (_, Some(receiver)) => demux.by_index(receiver),
+            (_, Some(receiver)) => demux.by_index(self.identity.indices.reveal(receiver)),
             (_, None) => Err(Drop::Malformed),
         }
     }

@@ -5,7 +5,12 @@ use std::{
     sync::{Arc, atomic::AtomicUsize},
 };
 
-use super::hash::{Secret, hash};
+use zeroize::Zeroizing;
+
+use super::{
+    hash::{Secret, hash, kdf},
+    index::Mask,
+};
 use crate::x25519::{PublicKey, SharedSecret, StaticSecret};
 
 /// This node's static key pair, with what follows from it.
@@ -13,6 +18,8 @@ pub struct Identity {
     private: StaticSecret,
     public: PublicKey,
     pub(crate) macs: MacKeys,
+    /// What our receiver indices look like to others.
+    pub(crate) indices: Mask,
     /// Bytes that wait for sessions at all peers of this node.
     pub(crate) waiting: Arc<AtomicUsize>,
 }
@@ -39,7 +46,9 @@ impl Identity {
     /// For the owner of this private key.
     pub fn new(private: StaticSecret) -> Self {
         let public = PublicKey::from(&private);
-        Self { private, public, macs: MacKeys::new(&public), waiting: Arc::default() }
+        let [indices] = kdf(&Zeroizing::new(private.to_bytes()), b"receiver indices");
+        let (macs, indices) = (MacKeys::new(&public), Mask::new(&indices));
+        Self { private, public, macs, indices, waiting: Arc::default() }
     }
 
     /// The public key.

@@ -8,6 +8,7 @@ pub(crate) mod cookie;
 pub(crate) mod handshake;
 pub(crate) mod hash;
 mod identity;
+mod index;
 pub(crate) mod message;
 pub(crate) mod random;
 pub(crate) mod tai64n;

@@ -40,7 +40,7 @@ pub struct Settings {
     pub public_key: PublicKey,
     /// Mixed into the handshake.
     pub preshared_key: Option<[u8; 32]>,
-    /// Receiver indices are `index << 8 | n`: 24 random bits, different for every peer.
+    /// Receiver indices are `index << 8 | n` under a secret permutation: 24 random bits, different for every peer.
     pub index: u32,
     /// The tunnel's MTU: no inner packet is longer, in bytes.
     pub mtu: u16,

@@ -46,12 +46,12 @@ impl State {
         self.liveness.attempted(now.instant);
     }
 
-    /// An index that no live session has. Its low byte is random; the rest is the peer's as long as this process lives, so whoever sees
-    /// several sessions of a peer can tell that they belong together.
+    /// An index that no live session has: random, and to strangers without anything in common with the peer's other ones.
     pub(super) fn fresh_index(&mut self) -> u32 {
         loop {
             let drawn = self.random.draw();
-            let mut candidates = drawn.iter().map(|low| self.index << 8 | u32::from(*low));
+            let mut candidates =
+                drawn.iter().map(|low| self.identity.indices.hide(self.index << 8 | u32::from(*low)));
             if let Some(index) = candidates.find(|index| !self.is_in_use(*index)) {
                 return index;
             }

@@ -216,12 +216,15 @@ fn initiations_are_accepted_once_in_order_and_fifty_a_second() {
 #[test]
 fn indices_are_random_and_differ() {
     let (mut a, _) = pair(None);
-    let mut low = std::collections::HashSet::new();
+    let (mut low, mut seen) = (std::collections::HashSet::new(), std::collections::HashSet::new());
     for _ in 0..40 {
-        let index = u32::from_le_bytes(*a.force_initiation()[4..].first_chunk().unwrap());
+        let hidden = u32::from_le_bytes(*a.force_initiation()[4..].first_chunk().unwrap());
+        let index = a.peer.state().identity.indices.reveal(hidden);
         assert_eq!(index >> 8, 1);
         low.insert(index & 0xff);
+        seen.insert(hidden >> 8);
     }
+    assert!(seen.len() > 20, "a stranger sees that they belong together: {seen:x?}");
     assert!(low.len() > 20, "{low:?}");
     assert!(!(0..40).all(|n| low.contains(&n)), "sequential");
     let mut state = a.peer.state();
