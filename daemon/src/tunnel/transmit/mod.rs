@@ -99,14 +99,16 @@ impl Duty {
         &self.little
     }
 
+    /// In this order: [`Duty::call`] may remove the queue as soon as it sees that there is little to do.
     fn accept(&self, queue: &Queue) -> io::Result<()> {
-        self.is_little.store(true, Ordering::Relaxed);
-        self.little.add(queue.as_fd(), Self::QUEUE)
+        self.little.add(queue.as_fd(), Self::QUEUE)?;
+        self.is_little.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// There is much to do: from now on the other thread looks after the queue. Only the receiving thread says so.
     pub(super) fn call(&self, queue: &Queue) -> io::Result<()> {
-        if self.is_little.swap(false, Ordering::Relaxed) {
+        if self.is_little.swap(false, Ordering::AcqRel) {
             self.little.remove(queue.as_fd())?;
             self.call.write(1)?;
         }
@@ -130,7 +132,7 @@ impl Duty {
 
     /// Looks for what a host had to say to what was just written to the device: that is sooner than the kernel says that it is there.
     pub(super) fn answer(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) -> io::Result<()> {
-        if self.is_little.load(Ordering::Relaxed) && self.turn(engine, queue, sockets)? {
+        if self.is_little.load(Ordering::Acquire) && self.turn(engine, queue, sockets)? {
             self.call(queue)?;
         }
         Ok(())
