@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((mtu, events)) = data.split_first_chunk() else { return };
     let mtu = u16::from_be_bytes(*mtu);
     let mut now = *START;
-    let mut path = PathMtu::new(mtu, now);
+    let mut path = PathMtu::new(mtu);
     let mut last = (0, 0);
     for event in events.chunks_exact(4) {
         apply(&mut path, event, now, last);
@@ -48,7 +48,7 @@ fn message(data: &[u8]) {
 fn apply(path: &mut PathMtu, event: &[u8], now: Instant, (id, size): (u32, u16)) {
     let v4 = SocketAddr::from(([192, 0, 2, 1], u16::from(event[1])));
     let v6 = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], u16::from(event[1])));
-    match event[0] % 9 {
+    match event[0] % 10 {
         0 => path.on_session(now, v4),
         1 => path.on_session(now, v6),
         2 => path.on_path(now, v6),
@@ -56,6 +56,8 @@ fn apply(path: &mut PathMtu, event: &[u8], now: Instant, (id, size): (u32, u16))
         4 => path.on_ack(u32::from(event[1]), u16::from(event[2]), now),
         5 => path.on_refused(id, now),
         6 => drop(path.on_traffic()),
+        7 => path.on_doubt(now),
+        8 => path.rebase(now),
         _ => path.on_ack(id, size, now),
     }
 }
