@@ -49,7 +49,7 @@ fn cut(bytes: &[u8], mtu: u16) {
     let header = usize::from(bytes[0] & 15) * 4;
     let total = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
     let count = fragments.len();
-    let mut payload = Vec::new();
+    let mut payload: Vec<u8> = Vec::new();
     for (index, piece) in fragments.enumerate() {
         let mut written = vec![0xaa; piece.len()];
         piece.write(&mut written);
@@ -59,5 +59,5 @@ fn cut(bytes: &[u8], mtu: u16) {
         assert_eq!(packet::parse(&written).map(|packet| packet.bytes.len()), Ok(written.len()));
         payload.extend(&written[header..]);
     }
-    assert_eq!(payload, bytes[header..total], "fragments hold the payload in order");
+    assert_eq!(payload, &bytes[header..total], "fragments hold the payload in order");
 }
