@@ -15,14 +15,14 @@ use super::{
     snapshot::Snapshot,
     sockets::Sockets,
     sys::ReceiveBatch,
-    transmit::Duty,
+    transmit::{self, Duty},
     tun::Queue,
 };
 
 /// Batches from one socket before the other has its turn.
 const TURN: usize = 16;
-/// Datagrams in a batch that are not much: the thread has time to look after the device, too.
-const FEW: u64 = 8;
+/// After so few datagrams the thread has time to look after the device, too.
+const FEW: u64 = transmit::FEW as u64;
 /// What was opened is delivered before more than this many bytes wait for that.
 const ENOUGH: usize = 64 * 1024;
 

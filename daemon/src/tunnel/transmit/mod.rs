@@ -1,4 +1,4 @@
-//! The threads from the TUN device to the network.
+//! From the TUN device to the network: what is done, and which thread of a worker does it.
 
 mod guard;
 mod notices;
@@ -39,8 +39,8 @@ const ENOUGH: usize = 32 * 1024;
 const LONGEST: usize = vnet::LENGTH + 65_535;
 /// Batches before the thread looks whether it is to stop.
 const TURN: usize = 16;
-/// Packets in a batch, or batches in a turn, that are not much.
-const FEW: usize = 8;
+/// Packets in a batch, either way, or batches in a turn, that are not much.
+pub(super) const FEW: usize = 8;
 /// Milliseconds without a packet after which there is little to do.
 const QUIET: u8 = 2;
 
@@ -58,7 +58,9 @@ pub(super) fn run(engine: &Engine, queue: &Queue, sockets: &Sockets, duty: &Duty
         let _ = duty.call.read();
         loop {
             match device.wait_for(QUIET.into())? {
-                Woken::Ready => duty.turn(engine, queue, sockets).map(|_| ())?,
+                Woken::Ready => {
+                    duty.turn(engine, queue, sockets)?;
+                }
                 Woken::Quiet => break duty.accept(queue)?,
                 Woken::Stop => return Ok(()),
             }
@@ -116,7 +118,7 @@ impl Duty {
     }
 
     /// Sends what the device has to say; true if that is much.
-    pub(super) fn turn(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) -> io::Result<bool> {
+    fn turn(&self, engine: &Engine, queue: &Queue, sockets: &Sockets) -> io::Result<bool> {
         let mut transmitter = self.lock();
         for turn in 0..TURN {
             if !transmitter.fill(queue)? {

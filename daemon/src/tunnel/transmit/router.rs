@@ -33,7 +33,7 @@ pub(super) struct Router<'a> {
     notices: &'a mut Notices,
     queue: &'a Queue,
     now: Instant,
-    /// In the burst at hand.
+    /// How many there are in the burst at hand.
     packets: u64,
 }
 
@@ -60,6 +60,7 @@ impl<'a> Router<'a> {
 
     /// What is to be done with what one read yielded; `None`: dropped and counted, and its sender told if it may learn from that.
     pub(super) fn route<'p>(&mut self, bytes: &'p mut [u8]) -> Option<Work<'p>> {
+        self.packets = 1;
         let Some((header, packet)) = bytes.split_first_chunk_mut::<{ vnet::LENGTH }>() else {
             return self.drop(Drop::Malformed);
         };
@@ -75,7 +76,10 @@ impl<'a> Router<'a> {
         let most = if facts.v6 { mtu.max(V6_LEAST) } else { mtu };
         let packet = &mut packet[..facts.length];
         match shape(header, packet, mtu) {
-            Ok(split) => self.fit(split, peer, &facts, most),
+            Ok(split) => {
+                self.packets = u64::try_from(split.len()).unwrap_or(u64::MAX);
+                self.fit(split, peer, &facts, most)
+            }
             Err(_) => self.drop(Drop::Malformed),
         }
     }
@@ -93,7 +97,6 @@ impl<'a> Router<'a> {
 
     /// A packet that is too long for the path to its peer goes in fragments if its sender allows that; else the sender is told.
     fn fit<'p>(&mut self, split: Split<'p>, peer: &Peer, facts: &Facts, most: u16) -> Option<Work<'p>> {
-        let packets = u64::try_from(split.len()).unwrap_or(u64::MAX);
         let first = split.clone().next()?;
         if first.len() <= usize::from(most) {
             return Some(Work { peer: facts.peer, pieces: Pieces::Segments(split) });
@@ -101,18 +104,18 @@ impl<'a> Router<'a> {
         if let Some(pieces) = Pieces::fragments(split, most) {
             return Some(Work { peer: facts.peer, pieces });
         }
-        peer.counters.drops.add(Drop::TooBig, packets);
+        peer.counters.drops.add(Drop::TooBig, self.packets);
         self.notices.too_big(&first, most, facts.destination, self.queue, self.now);
         None
     }
 
     fn drop<T>(&self, reason: Drop) -> Option<T> {
-        self.engine.drops.add(reason, self.packets.max(1));
+        self.engine.drops.add(reason, self.packets);
         None
     }
 }
 
-/// How many packets a burst of so many bytes is, headers included.
+/// About how many packets a burst of so many bytes is, headers included: the header's word for their length is a hint.
 fn packets(header: VnetHeader, bytes: usize) -> u64 {
     let payload = bytes.saturating_sub(header.hdr_len.into());
     let count = if header.gso_size == 0 { 1 } else { payload.div_ceil(header.gso_size.into()).max(1) };

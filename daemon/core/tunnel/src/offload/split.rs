@@ -143,13 +143,6 @@ impl<'a> Iterator for Split<'a> {
 
 impl ExactSizeIterator for Split<'_> {}
 
-impl<'a> Split<'a> {
-    /// The packet, if it is no burst and was not taken yet.
-    pub fn whole(&self) -> Option<&'a [u8]> {
-        (self.burst.is_none() && self.index == 0).then_some(self.rest)
-    }
-}
-
 /// One packet of a [`Split`].
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
