@@ -16,6 +16,8 @@ use super::{
     config::{Config, IssuerConfig, WorkloadApiConfig},
     issuing::{self, Issuer},
     material::{self, Material},
+    registration::{self, Registry},
+    trust::Trust,
     workload::{Server, Supply},
 };
 
@@ -25,9 +27,12 @@ pub enum Error {
     /// `[identity]`
     #[error(transparent)]
     Material(#[from] material::Error),
-    /// `[issuer]` or an entry.
+    /// `[issuer]`
     #[error(transparent)]
     Issuer(#[from] issuing::Error),
+    /// A `[[workload_api.entry]]`.
+    #[error(transparent)]
+    Entry(#[from] registration::Error),
     /// The Workload API's socket.
     #[error(transparent)]
     Socket(#[from] unix_socket::Error),
@@ -223,9 +228,14 @@ impl Handle {
     }
 }
 
-fn supply(api: &WorkloadApiConfig, issuer: &Arc<Issuer>, own: &Material) -> Result<Supply, issuing::Error> {
-    api.entries.iter().try_for_each(|entry| issuer.id(entry).map(|_| ()))?;
-    Ok(Supply { bundle: own.bundle.clone(), issuer: issuer.clone(), entries: api.entries.clone() })
+fn supply(
+    api: &WorkloadApiConfig,
+    issuer: &Arc<Issuer>,
+    own: &Material,
+) -> Result<Supply, registration::Error> {
+    let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
+    let trust = Arc::new(Trust::new(own.bundle.clone()));
+    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
 }
 
 impl Loaded {
@@ -254,9 +264,9 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
             certificate.serial
         ));
     }
-    let entries = |loaded: &Loaded| loaded.supply.as_ref().map(|s| s.entries.clone()).unwrap_or_default();
-    if entries(old) != entries(new) {
-        changes.push(format!("workload_api: {} entries", entries(new).len()));
+    let registry = |loaded: &Loaded| loaded.supply.as_ref().map(|supply| supply.registry.clone());
+    if registry(old) != registry(new) {
+        changes.push(format!("workload_api: {} entries", registry(new).map_or(0, |registry| registry.len())));
     }
     changes
 }

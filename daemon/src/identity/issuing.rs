@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use isthmus_pki::{
-    Authority, Bundle, Curve, Key, Profile, Serial, SpiffeId, TrustStore, authority, id, key,
+    Authority, Bundle, Curve, Key, Profile, Serial, SpiffeId, TrustDomain, TrustStore, authority, key,
     verify::{self, Purpose},
 };
 use rustls_pki_types::CertificateDer;
@@ -11,8 +11,9 @@ use time::{Duration, OffsetDateTime};
 
 use super::{
     certificates::{CertificateInfo, Kind},
-    config::{Entry, IssuerConfig},
+    config::IssuerConfig,
     files::{self, FileError},
+    registration::Identity,
 };
 
 /// Why a site CA can't be used or can't issue.
@@ -50,14 +51,6 @@ pub enum Error {
         site: String,
         /// From the certificate.
         subject: String,
-    },
-    /// An entry whose ID is none.
-    #[error("[[workload_api.entry]] spiffe_id {path:?}: {reason}")]
-    Entry {
-        /// From the entry.
-        path: String,
-        /// What is wrong with it.
-        reason: id::Error,
     },
     /// Signing failed.
     #[error("{id}: {reason}")]
@@ -121,11 +114,13 @@ impl Issuer {
 
     /// A probe that never leaves this function goes through the verifier that every peer of ours uses.
     fn check(&self, config: &IssuerConfig, bundle: &Bundle, now: SystemTime) -> Result<(), Error> {
-        let probe = Entry {
-            path: "/probe".into(),
-            selectors: Vec::new(),
+        let probe = Identity {
+            id: self.authority.trust_domain().member("/probe").expect("a path of one segment"),
             ttl: std::time::Duration::from_secs(60),
+            jwt_ttl: std::time::Duration::from_secs(60),
             dns_names: Vec::new(),
+            hint: String::new(),
+            federates_with: Vec::new(),
         };
         let probe = match self.issue(&probe, now) {
             Err(Error::Issue { reason, .. }) => {
@@ -139,20 +134,17 @@ impl Issuer {
             .map_err(|reason| Error::Refused { certificate: config.certificate.clone(), reason })
     }
 
-    /// The ID that an entry stands for; always in the CA's own trust domain.
-    pub fn id(&self, entry: &Entry) -> Result<SpiffeId, Error> {
-        let member = self.authority.trust_domain().member(&entry.path);
-        let refuse = |reason| Error::Entry { path: entry.path.clone(), reason };
-        let id = member.map_err(refuse)?;
-        if id.is_trust_domain() { Err(refuse(id::Error::EmptySegment)) } else { Ok(id) }
+    /// The trust domain that it issues in.
+    pub fn trust_domain(&self) -> &TrustDomain {
+        self.authority.trust_domain()
     }
 
     /// Issues an SVID with a new key.
-    pub(super) fn issue(&self, entry: &Entry, now: SystemTime) -> Result<Svid, Error> {
-        let id = self.id(entry)?;
-        let lifetime = Duration::try_from(entry.ttl).unwrap_or(Duration::MAX);
+    pub(super) fn issue(&self, identity: &Identity, now: SystemTime) -> Result<Svid, Error> {
+        let id = identity.id.clone();
+        let lifetime = Duration::try_from(identity.ttl).unwrap_or(Duration::MAX);
         let key = Key::generate(Curve::P256)?;
-        let profile = Profile::Svid { id: id.clone(), dns_names: entry.dns_names.clone(), lifetime };
+        let profile = Profile::Svid { id: id.clone(), dns_names: identity.dns_names.clone(), lifetime };
         let serial = Serial::from_random(rand::random());
         let reject = |reason| Error::Issue { id: id.clone(), reason: Box::new(reason) };
         let issued = self.authority.issue(&profile, &key.public(), serial, now.into()).map_err(reject)?;

@@ -10,9 +10,11 @@ mod files;
 mod handle;
 mod issuing;
 mod material;
+mod registration;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+mod trust;
 mod workload;
 
 pub use certificates::{CertificateInfo, Kind};
@@ -21,3 +23,5 @@ pub use files::FileError;
 pub use handle::{Error, Handle, check, start};
 pub use issuing::{Error as IssuerError, Issuer};
 pub use material::{Error as MaterialError, Material};
+pub use registration::{Error as EntryError, Identity, Registry};
+pub use trust::Trust;

@@ -128,7 +128,10 @@ fn entry(path: &str, uid: u32, ttl: Duration) -> Entry {
         path: path.into(),
         selectors: vec![Selector::Uid(uid)],
         ttl,
+        jwt_ttl: Duration::from_secs(300),
         dns_names: vec!["api.example".into()],
+        hint: String::new(),
+        federates_with: Vec::new(),
     }
 }
 
@@ -381,10 +384,7 @@ async fn a_bad_reload_changes_nothing() {
     let apply = |entries| {
         node.handle.apply(Some(files.config()), Some(files.issuer()), Some(files.workload_api(entries)))
     };
-    assert!(matches!(
-        apply(vec![hour("/a"), hour("/..")]).await,
-        Err(Error::Issuer(IssuerError::Entry { .. }))
-    ));
+    assert!(matches!(apply(vec![hour("/a"), hour("/..")]).await, Err(Error::Entry(EntryError { .. }))));
     files.write("node.pem", "nonsense", 0o644);
     assert!(matches!(apply(vec![]).await, Err(Error::Material(MaterialError::File(_)))));
     assert!(matches!(node.handle.apply(None, Some(files.issuer()), None).await, Err(Error::IssuerAlone)));

@@ -48,6 +48,27 @@ impl Refusal {
     }
 }
 
+/// What is known of a caller: what selectors are held against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Effective user when it connected.
+    pub uid: u32,
+    /// Effective group when it connected.
+    pub gid: u32,
+}
+
+impl Facts {
+    /// True if all selectors hold.
+    pub fn matches(&self, selectors: &[Selector]) -> bool {
+        let holds = |selector: &Selector| match *selector {
+            Selector::Uid(uid) => uid == self.uid,
+            Selector::Gid(gid) => gid == self.gid,
+        };
+        // Without a selector an entry would be everybody's.
+        !selectors.is_empty() && selectors.iter().all(holds)
+    }
+}
+
 /// A process that connected. Made once per connection, [checked](Self::check) before each answer.
 #[derive(Debug)]
 pub struct Caller {
@@ -90,14 +111,9 @@ impl Caller {
         let _ = self.process.readable().await;
     }
 
-    /// True if all selectors hold.
-    pub fn matches(&self, selectors: &[Selector]) -> bool {
-        let holds = |selector: &Selector| match *selector {
-            Selector::Uid(uid) => uid == self.uid,
-            Selector::Gid(gid) => gid == self.gid,
-        };
-        // Without a selector an entry would be everybody's.
-        !selectors.is_empty() && selectors.iter().all(holds)
+    /// What is known of it.
+    pub fn facts(&self) -> Facts {
+        Facts { uid: self.uid, gid: self.gid }
     }
 
     /// User that it ran as when it connected.
@@ -132,6 +148,7 @@ mod tests {
         assert_eq!(caller.pid(), std::process::id());
         caller.check().unwrap();
         let (uid, gid) = (caller.uid, caller.gid);
+        let caller = caller.facts();
         assert!(caller.matches(&[Selector::Uid(uid)]));
         assert!(caller.matches(&[Selector::Uid(uid), Selector::Gid(gid)]));
         assert!(!caller.matches(&[Selector::Uid(uid), Selector::Gid(gid + 1)]));

@@ -10,7 +10,6 @@ mod stream;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use isthmus_pki::Bundle;
 use isthmus_proto::workload::spiffe_workload_api_server::SpiffeWorkloadApiServer;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -18,7 +17,7 @@ use tonic::transport::Server as GrpcServer;
 
 use crate::unix_socket::{self, Socket};
 
-use super::{certificates::Ledger, config::Entry, issuing::Issuer};
+use super::{certificates::Ledger, issuing::Issuer, registration::Registry, trust::Trust};
 use connection::Incoming;
 use service::Service;
 
@@ -35,9 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What callers are answered from. Replaced as a whole, never changed.
 #[derive(Clone)]
 pub(super) struct Supply {
-    pub(super) bundle: Bundle,
+    pub(super) trust: Arc<Trust>,
     pub(super) issuer: Arc<Issuer>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) registry: Arc<Registry>,
 }
 
 /// Everybody may connect: who gets an identity is decided by attestation, not by the file's mode.

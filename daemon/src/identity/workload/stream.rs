@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use isthmus_pki::{Bundle, facts::utc};
+use isthmus_pki::facts::utc;
 use isthmus_proto::workload::{X509BundlesResponse, X509svid, X509svidResponse};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
@@ -27,8 +27,9 @@ use super::{Supply, connection::Peer};
 use crate::identity::{
     attest::Caller,
     certificates::Holder,
-    config::Entry,
     issuing::{self, Svid},
+    registration::Identity,
+    trust::Trust,
 };
 use crate::log_limit::Limit;
 
@@ -46,7 +47,7 @@ pub(super) trait Source: Send + 'static {
     fn next(
         &mut self,
         supply: &Supply,
-        entries: Vec<Entry>,
+        identities: Vec<Identity>,
         now: SystemTime,
     ) -> Result<Option<Self::Message>, Status>;
 
@@ -119,14 +120,13 @@ impl Feed {
         }
         let supply = self.supply.borrow_and_update();
         let supply = supply.as_ref().ok_or_else(stopping)?;
-        let entries: Vec<Entry> =
-            supply.entries.iter().filter(|e| caller.matches(&e.selectors)).cloned().collect();
-        if entries.is_empty() {
+        let identities = supply.registry.identities(&caller.facts());
+        if identities.is_empty() {
             log_stranger(&self.log, caller);
             metrics::counter!("isthmus_attestation_refused_total", "reason" => "no_entry").increment(1);
             return Err(denied());
         }
-        source.next(supply, entries, SystemTime::now())
+        source.next(supply, identities, SystemTime::now())
     }
 }
 
@@ -159,7 +159,7 @@ fn until(due: Option<OffsetDateTime>) -> Duration {
 /// Messages of `FetchX509Bundles`.
 #[derive(Default)]
 pub(super) struct Bundles {
-    sent: Option<Bundle>,
+    sent: Option<Arc<Trust>>,
 }
 
 impl Source for Bundles {
@@ -168,15 +168,16 @@ impl Source for Bundles {
     fn next(
         &mut self,
         supply: &Supply,
-        _: Vec<Entry>,
+        _: Vec<Identity>,
         _: SystemTime,
     ) -> Result<Option<Self::Message>, Status> {
-        if self.sent.as_ref() == Some(&supply.bundle) {
+        if self.sent.as_ref() == Some(&supply.trust) {
             return Ok(None);
         }
-        self.sent = Some(supply.bundle.clone());
-        let domain = supply.bundle.trust_domain().id().to_string();
-        Ok(Some(X509BundlesResponse { crl: Vec::new(), bundles: [(domain, supply.bundle.to_der())].into() }))
+        self.sent = Some(supply.trust.clone());
+        let domain = supply.trust.domain().id().to_string();
+        let bundles = [(domain, supply.trust.own().to_der())].into();
+        Ok(Some(X509BundlesResponse { crl: Vec::new(), bundles }))
     }
 
     fn due(&self) -> Option<OffsetDateTime> {
@@ -193,8 +194,8 @@ pub(super) struct Svids {
 
 /// What the caller has. Its keys are not among it: they are forgotten once sent.
 struct Sent {
-    bundle: Bundle,
-    entries: Vec<Entry>,
+    trust: Arc<Trust>,
+    identities: Vec<Identity>,
     issuer: String,
     /// A clock that is set back can leave the caller with something not valid yet.
     not_before: i64,
@@ -207,10 +208,10 @@ impl Svids {
         Self { holder, sent: None, retry_at: None }
     }
 
-    fn is_current(&self, supply: &Supply, entries: &[Entry], now: OffsetDateTime) -> bool {
+    fn is_current(&self, supply: &Supply, identities: &[Identity], now: OffsetDateTime) -> bool {
         self.sent.as_ref().is_some_and(|sent| {
-            sent.bundle == supply.bundle
-                && sent.entries == entries
+            sent.trust == supply.trust
+                && sent.identities == identities
                 && sent.issuer == supply.issuer.certificate().sha256
                 && sent.not_before <= now.unix_timestamp()
                 && now < sent.renew_at
@@ -238,16 +239,16 @@ impl Source for Svids {
     fn next(
         &mut self,
         supply: &Supply,
-        entries: Vec<Entry>,
+        identities: Vec<Identity>,
         wall: SystemTime,
     ) -> Result<Option<X509svidResponse>, Status> {
         let now = OffsetDateTime::from(wall);
-        if self.is_current(supply, &entries, now) {
+        if self.is_current(supply, &identities, now) {
             self.retry_at = None;
             return Ok(None);
         }
         let issued: Result<Vec<Svid>, _> =
-            entries.iter().map(|entry| supply.issuer.issue(entry, wall)).collect();
+            identities.iter().map(|identity| supply.issuer.issue(identity, wall)).collect();
         let svids = match issued {
             Ok(svids) => svids,
             Err(e) => return self.failed(&e, now),
@@ -259,14 +260,14 @@ impl Source for Svids {
         }
         self.retry_at = None;
         self.sent = Some(Sent {
-            bundle: supply.bundle.clone(),
-            entries,
+            trust: supply.trust.clone(),
+            identities,
             issuer: supply.issuer.certificate().sha256.clone(),
             not_before: svids.iter().map(|svid| svid.info.not_before).max().unwrap_or(0),
             renew_at: svids.iter().map(|svid| svid.renew_at).min().unwrap_or(now),
             not_after: svids.iter().map(|svid| svid.not_after).min().unwrap_or(now),
         });
-        Ok(Some(response(&supply.bundle, &svids)))
+        Ok(Some(response(&supply.trust, &svids)))
     }
 
     fn due(&self) -> Option<OffsetDateTime> {
@@ -274,8 +275,8 @@ impl Source for Svids {
     }
 }
 
-fn response(bundle: &Bundle, svids: &[Svid]) -> X509svidResponse {
-    let bundle = bundle.to_der();
+fn response(trust: &Trust, svids: &[Svid]) -> X509svidResponse {
+    let bundle = trust.own().to_der();
     let svid = |svid: &Svid| X509svid {
         spiffe_id: svid.id.to_string(),
         x509_svid: svid.chain.iter().flat_map(|der| der.iter().copied()).collect(),

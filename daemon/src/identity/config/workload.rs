@@ -1,32 +1,13 @@
-//! `[identity]`, `[issuer]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
+//! `[workload_api]` and its entries.
 
 use std::{path::PathBuf, time::Duration};
 
-use isthmus_pki::{id::SpiffeId, profile::is_dns_name};
+use isthmus_pki::{TrustDomain, id::SpiffeId, profile::is_dns_name};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::config::{Checker, unsupported};
-
-/// A validated `[identity]` section. Files are loaded by [`super::Material`], so that a reload re-reads them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// PEM file with the root certificate(s).
-    pub trust_bundle: PathBuf,
-    /// PEM file: node certificate, then its site CA.
-    pub svid: PathBuf,
-    /// PEM file, PKCS#8: the node certificate's key.
-    pub key: PathBuf,
-}
-
-/// A validated `[issuer]` section.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerConfig {
-    /// PEM file: the site CA's certificate.
-    pub certificate: PathBuf,
-    /// PEM file, PKCS#8: the site CA's key.
-    pub key: PathBuf,
-}
+use super::selector::{Selector, check_selector};
+use crate::config::Checker;
 
 /// A validated `[workload_api]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,38 +27,23 @@ pub struct Entry {
     pub selectors: Vec<Selector>,
     /// Lifetime of an SVID, 1 min..=24 h.
     pub ttl: Duration,
+    /// Lifetime of a JWT-SVID, 30 s..=1 h.
+    pub jwt_ttl: Duration,
     /// DNS names put beside the SPIFFE ID.
     pub dns_names: Vec<String>,
-}
-
-/// What can be known of a caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selector {
-    /// `unix:uid:N`
-    Uid(u32),
-    /// `unix:gid:N`
-    Gid(u32),
+    /// Tells the identities of one workload apart; empty: none.
+    pub hint: String,
+    /// Trust domains whose bundles it gets beside its own.
+    pub federates_with: Vec<TrustDomain>,
 }
 
 const DEFAULT_SOCKET: &str = "/run/isthmus/workload.sock";
 const DEFAULT_TTL: Duration = Duration::from_secs(3600);
+const DEFAULT_JWT_TTL: Duration = Duration::from_secs(300);
+const JWT_TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(3600);
+/// Workload API section 5.2.1: a hint has at most 1024 bytes.
+const MAX_HINT: usize = 1024;
 const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(86_400);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawConfig {
-    trust_bundle: Spanned<PathBuf>,
-    svid: Option<Spanned<PathBuf>>,
-    key: Option<Spanned<PathBuf>>,
-    join_token_file: Option<Spanned<PathBuf>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawIssuerConfig {
-    certificate: Spanned<PathBuf>,
-    key: Spanned<PathBuf>,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,31 +59,12 @@ struct RawEntry {
     spiffe_id: Spanned<String>,
     selectors: Spanned<Vec<Spanned<String>>>,
     ttl: Option<Spanned<String>>,
+    jwt_ttl: Option<Spanned<String>>,
     #[serde(default)]
     dns_names: Vec<Spanned<String>>,
-}
-
-impl RawConfig {
-    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<Config> {
-        unsupported(c, self.join_token_file.map(|raw| raw.span()), "join_token_file");
-        let trust_bundle = c.readable_file(&self.trust_bundle, "trust bundle");
-        let (Some(svid), Some(key)) = (self.svid, self.key) else {
-            let help = "add svid = \"node.pem\" and key = \"node.key\", made with `isthmus-ca node sign`";
-            c.problem(self.trust_bundle.span(), "[identity] needs both svid and key", help);
-            return None;
-        };
-        let svid = c.readable_file(&svid, "SVID file");
-        c.secret_file(&key, "key file")?;
-        Some(Config { trust_bundle: trust_bundle?, svid: svid?, key: c.path(key.get_ref()) })
-    }
-}
-
-impl RawIssuerConfig {
-    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<IssuerConfig> {
-        let certificate = c.readable_file(&self.certificate, "site CA certificate");
-        c.secret_file(&self.key, "site CA key")?;
-        Some(IssuerConfig { certificate: certificate?, key: c.path(self.key.get_ref()) })
-    }
+    hint: Option<Spanned<String>>,
+    #[serde(default)]
+    federates_with: Vec<Spanned<String>>,
 }
 
 impl RawWorkloadApiConfig {
@@ -143,11 +90,17 @@ impl RawEntry {
             self.selectors.get_ref().iter().filter_map(|raw| check_selector(c, raw)).collect();
         let ttl = self.ttl.map_or(Some(DEFAULT_TTL), |raw| c.duration(&raw, TTL_RANGE));
         let dns_names: Vec<_> = self.dns_names.iter().filter_map(|raw| check_dns_name(c, raw)).collect();
+        let jwt_ttl = self.jwt_ttl.map_or(Some(DEFAULT_JWT_TTL), |raw| c.duration(&raw, JWT_TTL_RANGE));
+        let hint = self.hint.map_or(Some(String::new()), |raw| check_hint(c, raw));
+        let domains = self.federates_with.iter();
+        let federates_with: Vec<_> = domains.filter_map(|raw| check_trust_domain(c, raw)).collect();
         let whole = any
             && selectors.len() == self.selectors.get_ref().len()
-            && dns_names.len() == self.dns_names.len();
+            && dns_names.len() == self.dns_names.len()
+            && federates_with.len() == self.federates_with.len();
         whole.then_some(())?;
-        Some(Entry { path: path?, selectors, ttl: ttl?, dns_names })
+        let (path, ttl, jwt_ttl, hint) = (path?, ttl?, jwt_ttl?, hint?);
+        Some(Entry { path, selectors, ttl, jwt_ttl, dns_names, hint, federates_with })
     }
 }
 
@@ -166,23 +119,28 @@ fn check_path(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
     None
 }
 
-fn check_selector(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Selector> {
-    let number = |text: &str| text.parse::<u32>().ok();
-    let selector = match raw.get_ref().split(':').collect::<Vec<_>>()[..] {
-        ["unix", "uid", id] => number(id).map(Selector::Uid),
-        ["unix", "gid", id] => number(id).map(Selector::Gid),
-        _ => None,
-    };
-    if selector.is_none() {
-        let message = format!("\"{}\" is not a selector", raw.get_ref().escape_debug());
-        c.problem(raw.span(), message, "use \"unix:uid:NUMBER\" or \"unix:gid:NUMBER\"");
-    }
-    selector
-}
-
 fn check_dns_name(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
     let name = raw.get_ref();
     let message = format!("\"{}\" is not a DNS name", name.escape_debug());
     let help = "write it without a dot at the end: \"api.payments.example\"";
     c.require(is_dns_name(name), raw, &message, help).then(|| name.clone())
+}
+
+fn check_hint(c: &mut Checker<'_>, raw: Spanned<String>) -> Option<String> {
+    let good = (1..=MAX_HINT).contains(&raw.get_ref().len());
+    let message = format!("a hint has 1 to {MAX_HINT} bytes, this one has {}", raw.get_ref().len());
+    c.require(good, &raw, &message, "write a short name for this identity, or leave the key out")
+        .then(|| raw.into_inner())
+}
+
+/// The bare name of a trust domain.
+fn check_trust_domain(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<TrustDomain> {
+    match TrustDomain::parse(raw.get_ref()) {
+        Ok(domain) => Some(domain),
+        Err(reason) => {
+            let message = format!("\"{}\" is not a trust domain: {reason}", raw.get_ref().escape_debug());
+            c.problem(raw.span(), message, "write the bare name: \"partner.example\"");
+            None
+        }
+    }
 }

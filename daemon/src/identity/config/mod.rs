@@ -1,0 +1,74 @@
+//! `[identity]`, `[issuer]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
+
+mod selector;
+mod workload;
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::config::{Checker, unsupported};
+
+pub use selector::Selector;
+pub(crate) use workload::RawWorkloadApiConfig;
+pub use workload::{Entry, WorkloadApiConfig};
+
+/// A validated `[identity]` section. Files are loaded by [`super::Material`], so that a reload re-reads them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// PEM file with the root certificate(s).
+    pub trust_bundle: PathBuf,
+    /// PEM file: node certificate, then its site CA.
+    pub svid: PathBuf,
+    /// PEM file, PKCS#8: the node certificate's key.
+    pub key: PathBuf,
+}
+
+/// A validated `[issuer]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerConfig {
+    /// PEM file: the site CA's certificate.
+    pub certificate: PathBuf,
+    /// PEM file, PKCS#8: the site CA's key.
+    pub key: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawConfig {
+    trust_bundle: Spanned<PathBuf>,
+    svid: Option<Spanned<PathBuf>>,
+    key: Option<Spanned<PathBuf>>,
+    join_token_file: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawIssuerConfig {
+    certificate: Spanned<PathBuf>,
+    key: Spanned<PathBuf>,
+}
+
+impl RawConfig {
+    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<Config> {
+        unsupported(c, self.join_token_file.map(|raw| raw.span()), "join_token_file");
+        let trust_bundle = c.readable_file(&self.trust_bundle, "trust bundle");
+        let (Some(svid), Some(key)) = (self.svid, self.key) else {
+            let help = "add svid = \"node.pem\" and key = \"node.key\", made with `isthmus-ca node sign`";
+            c.problem(self.trust_bundle.span(), "[identity] needs both svid and key", help);
+            return None;
+        };
+        let svid = c.readable_file(&svid, "SVID file");
+        c.secret_file(&key, "key file")?;
+        Some(Config { trust_bundle: trust_bundle?, svid: svid?, key: c.path(key.get_ref()) })
+    }
+}
+
+impl RawIssuerConfig {
+    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<IssuerConfig> {
+        let certificate = c.readable_file(&self.certificate, "site CA certificate");
+        c.secret_file(&self.key, "site CA key")?;
+        Some(IssuerConfig { certificate: certificate?, key: c.path(self.key.get_ref()) })
+    }
+}
