@@ -6,6 +6,7 @@ use x509_parser::{
     certificate::X509Certificate,
     extensions::{GeneralName, ParsedExtension},
     prelude::FromDer as _,
+    x509::AttributeTypeAndValue,
 };
 
 use crate::key::sha256_hex;
@@ -40,6 +41,8 @@ pub struct Facts {
     pub subject: String,
     /// Issuer, RFC 4514 style.
     pub issuer: String,
+    /// Organizational units of the subject; one that is not text counts and is shown as hex.
+    pub organizational_units: Vec<String>,
     /// Serial number, lower-case hex.
     pub serial: String,
     /// First valid second.
@@ -135,6 +138,7 @@ impl Facts {
         Self {
             subject: subject.to_string(),
             issuer: issuer.to_string(),
+            organizational_units: subject.iter_organizational_unit().map(unit).collect(),
             serial: hex::encode(certificate.raw_serial()),
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
@@ -202,6 +206,14 @@ impl Facts {
         }
     }
 
+    /// The site that a site CA was signed for: its subject's organizational unit, if it has exactly one.
+    pub fn site(&self) -> Option<&str> {
+        match self.organizational_units.as_slice() {
+            [site] if self.is_ca() && !self.self_issued => Some(site),
+            _ => None,
+        }
+    }
+
     /// basicConstraints with cA set.
     pub fn is_ca(&self) -> bool {
         self.basic_constraints.is_some_and(|b| b.ca)
@@ -229,6 +241,10 @@ impl Facts {
             )
         })
     }
+}
+
+fn unit(attribute: &AttributeTypeAndValue<'_>) -> String {
+    attribute.as_str().map_or_else(|_| hex::encode(attribute.as_slice()), str::to_owned)
 }
 
 /// RFC 3339 in UTC, to the second: "2026-01-02T03:04:05Z".
