@@ -157,6 +157,10 @@ impl Authority {
         &self.facts
     }
 
+    pub(crate) fn key(&self) -> &Key {
+        self.issuer.key()
+    }
+
     /// True if it was signed as the CA of this site: goes by [`Facts::site`], which holds the name whole.
     pub fn serves_site(&self, site: &str) -> bool {
         self.facts.site() == Some(site)
