@@ -26,7 +26,8 @@ use stages::Stages;
 /// What `isthmusd --check` looks at beside the file itself: do certificates and keys fit together, are they valid now?
 pub fn check(config: &Config) -> Result<(), identity::Error> {
     let node = config.node.site.as_deref().map(|site| (site, config.node.name.as_str()));
-    identity::check(config.identity.as_ref(), config.issuer.as_ref(), node, SystemTime::now())
+    identity::check(config.identity.as_ref(), config.issuer.as_ref(), node, SystemTime::now())?;
+    config.federation.as_ref().map_or(Ok(()), |federation| federation.check().map_err(Into::into))
 }
 
 /// Runs a node until it is told to stop. An error means that it could not start, or that a part of it failed.
@@ -142,6 +143,10 @@ async fn start_identity(config: &Config, stages: &mut Stages) -> anyhow::Result<
     let handle = identity::start(section, issuer, workload, node, token.clone()).await?;
     let running = handle.clone();
     stages.push("identity", token, tokio::spawn(async move { running.stopped().await }));
+    let prepared = handle.federation().prepare(config.federation.as_ref()).await?;
+    for change in handle.federation().install(prepared) {
+        tracing::info!("{change}");
+    }
     Ok(Some(handle))
 }
 

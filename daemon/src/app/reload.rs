@@ -60,9 +60,13 @@ impl Node {
     async fn apply(&self, new: &Config) -> Result<Vec<String>, String> {
         let mut changes = self.apply_network(new).await?;
         if let Some(handle) = &self.parts.identity {
+            // What can be refused comes first; what is prepared and not installed goes away by itself.
+            let prepared = handle.federation().prepare(new.federation.as_ref()).await;
+            let prepared = prepared.map_err(|error| error.to_string())?;
             let (issuer, workload_api) = (new.issuer.clone(), new.workload_api.clone());
             let applied = handle.apply(new.identity.clone(), issuer, workload_api).await;
             changes.extend(applied.map_err(|error| error.to_string())?);
+            changes.extend(handle.federation().install(prepared));
         }
         Ok(changes)
     }

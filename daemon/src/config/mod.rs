@@ -52,6 +52,8 @@ pub struct Config {
     pub issuer: Option<identity::IssuerConfig>,
     /// `[workload_api]`
     pub workload_api: Option<identity::WorkloadApiConfig>,
+    /// `[federation]`
+    pub federation: Option<identity::FederationConfig>,
     /// `[api]`; on by default.
     pub api: api::Config,
     /// `[metrics]`
@@ -184,6 +186,7 @@ struct Raw {
     identity: Option<Spanned<identity::RawConfig>>,
     issuer: Option<Spanned<identity::RawIssuerConfig>>,
     workload_api: Option<Spanned<identity::RawWorkloadApiConfig>>,
+    federation: Option<Spanned<identity::RawFederationConfig>>,
     api: Option<api::RawConfig>,
     metrics: Option<metrics::RawConfig>,
     fabric: Option<Spanned<toml::Table>>,
@@ -218,6 +221,7 @@ impl Raw {
         let identity = self.identity.map(|raw| raw.into_inner().check(c));
         let issuer = self.issuer.map(|raw| raw.into_inner().check(c));
         let workload_api = self.workload_api.map(|raw| raw.into_inner().check(c));
+        let federation = self.federation.map(|raw| raw.into_inner().check(c, &state_dir));
         let metrics = self.metrics.map(|raw| raw.check(c));
         Some(Config {
             path: path.to_owned(),
@@ -228,6 +232,7 @@ impl Raw {
             identity: all_or_none(identity)?,
             issuer: all_or_none(issuer)?,
             workload_api: all_or_none(workload_api)?,
+            federation: all_or_none(federation)?,
             api: self.api.unwrap_or_default().check(c),
             metrics: all_or_none(metrics)?,
         })
@@ -259,6 +264,13 @@ fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
             section.span(),
             "[identity] cannot be checked: this node's site is not known",
             "add site to [node], as the certificate's SPIFFE ID names it",
+        );
+    }
+    if let Some(section) = raw.federation.as_ref().filter(|_| raw.identity.is_none()) {
+        c.problem(
+            section.span(),
+            "[federation] does not know which trust domain is ours",
+            "add [identity] with trust_bundle, svid and key",
         );
     }
     if let Some(section) = raw.issuer.as_ref().filter(|_| raw.identity.is_none()) {

@@ -60,7 +60,8 @@ pub enum FileError {
     },
 }
 
-fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, FileError> {
+/// Reads a whole file; one that is `secret` must be nobody else's to read.
+pub(super) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, FileError> {
     let fail = |source| FileError::Read { path: path.to_owned(), source };
     let file = config::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;

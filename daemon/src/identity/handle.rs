@@ -14,6 +14,7 @@ use crate::unix_socket;
 use super::{
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
+    federation::{Federation, FederationError},
     issuing::{self, Issuer},
     material::{self, Material},
     registration::{self, Registry},
@@ -36,6 +37,9 @@ pub enum Error {
     /// The Workload API's socket.
     #[error(transparent)]
     Socket(#[from] unix_socket::Error),
+    /// `[federation]`
+    #[error(transparent)]
+    Federation(#[from] FederationError),
     /// An issuer without a trust bundle to check it against.
     #[error("[issuer] needs [identity]: its trust_bundle is what the site CA is checked against")]
     IssuerAlone,
@@ -65,6 +69,7 @@ struct Inner {
     ledger: Ledger,
     loaded: Mutex<Loaded>,
     supply: watch::Sender<Option<Supply>>,
+    federation: Federation,
     /// Held through all of `apply`, so that two reloads can't mix.
     server: AsyncMutex<Option<Server>>,
 }
@@ -78,13 +83,16 @@ pub async fn start(
     node: Option<(String, String)>,
     shutdown: CancellationToken,
 ) -> Result<Handle, Error> {
+    let (supply, tasks) = (watch::Sender::new(None), TaskTracker::new());
+    let federation = Federation::new(supply.clone(), &shutdown, &tasks);
     let handle = Handle(Arc::new(Inner {
         node,
         shutdown,
-        tasks: TaskTracker::new(),
+        tasks,
         ledger: Ledger::default(),
         loaded: Mutex::default(),
-        supply: watch::Sender::new(None),
+        supply,
+        federation,
         server: AsyncMutex::new(None),
     }));
     handle.apply(config, issuer, workload_api).await?;
@@ -172,7 +180,11 @@ impl Handle {
     fn install(&self, loaded: Loaded) -> Vec<String> {
         let mut current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = differences(&current, &loaded);
-        self.0.supply.send_replace(loaded.supply.clone());
+        self.0.federation.show(loaded.material.as_ref(), loaded.supply.as_ref());
+        self.0.supply.send_modify(|supply| {
+            supply.clone_from(&loaded.supply);
+            self.0.federation.join(supply);
+        });
         let before = std::mem::replace(&mut *current, loaded).certificates();
         let after = current.certificates();
         certificates::export(before.iter().chain(&after), &after);
@@ -184,6 +196,16 @@ impl Handle {
         let mut all = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).certificates();
         all.extend(self.0.ledger.list());
         all
+    }
+
+    /// What the node's workloads are told to believe; `None` without a Workload API.
+    pub fn trust(&self) -> Option<Arc<Trust>> {
+        self.0.supply.borrow().as_ref().map(|supply| supply.trust.clone())
+    }
+
+    /// Bundles for others, and of others.
+    pub fn federation(&self) -> &Federation {
+        &self.0.federation
     }
 
     /// The node's own ID.

@@ -6,6 +6,7 @@
 pub mod attest;
 mod certificates;
 mod config;
+pub mod federation;
 mod files;
 mod handle;
 mod issuing;
@@ -19,6 +20,8 @@ mod workload;
 
 pub use certificates::{CertificateInfo, Kind};
 pub use config::*;
+pub(crate) use federation::RawFederationConfig;
+pub use federation::{Federation, FederationConfig, FederationError};
 pub use files::FileError;
 pub use handle::{Error, Handle, check, start};
 pub use issuing::{Error as IssuerError, Issuer};

@@ -535,3 +535,30 @@ fn mutual_tls_refuses_a_foreign_root_on_either_side() {
     assert_eq!(who, "client");
     has(&why, &["another root"]);
 }
+
+#[tokio::test]
+async fn a_federated_bundle_reaches_the_streams_and_outlives_a_reload() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let other = TrustDomain::parse("partner.example").unwrap();
+    let read = |sequence: u64| {
+        let document = format!(r#"{{"keys":[],"spiffe_sequence":{sequence}}}"#);
+        Bundle::from_jwks(&other, document.as_bytes()).unwrap().bundle
+    };
+    let sequence = || node.handle.trust().unwrap().federated(&other).and_then(Bundle::sequence);
+    for number in [1, 2] {
+        node.handle.federation().put(&read(number));
+        while sequence() != Some(number) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        node.apply(vec![hour("/a"), hour("/b")]).await;
+        assert_eq!(sequence(), Some(number));
+    }
+    assert_eq!(node.handle.trust().unwrap().own(), &node.files.bundle());
+    // One of our own domain never gets in.
+    node.handle.federation().put(&Bundle::from_jwks(&domain(), br#"{"keys":[]}"#).unwrap().bundle);
+    node.handle.federation().put(&read(3));
+    while sequence() != Some(3) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(node.handle.trust().unwrap().own(), &node.files.bundle());
+}

@@ -72,6 +72,17 @@ pub fn client_config(
     Ok(config)
 }
 
+/// Configuration of a TLS client that shows no certificate: for servers that everybody may read from.
+pub(super) fn anonymous_client_config(trust: TrustStore, allow: Allow) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = Arc::new(SpiffeVerifier { trust, allow, provider: provider.clone() });
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
+    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    Ok(config)
+}
+
 /// Configuration of a TLS server that asks every client for its certificate.
 pub fn server_config(
     chain: Vec<CertificateDer<'static>>,

@@ -30,8 +30,42 @@ impl Trust {
         (*trust_domain != self.own).then(|| self.store.bundle(trust_domain)).flatten()
     }
 
+    /// The same with these bundles of others, and no others. One of the node's own trust domain is left out: its own comes from its root.
+    #[must_use]
+    pub fn with_federated(&self, bundles: impl IntoIterator<Item = Bundle>) -> Self {
+        let mut store = self.store.clone();
+        let known: Vec<TrustDomain> = store.bundles().map(|bundle| bundle.trust_domain().clone()).collect();
+        known.iter().filter(|domain| **domain != self.own).for_each(|domain| store.remove(domain));
+        let others = bundles.into_iter().filter(|bundle| *bundle.trust_domain() != self.own);
+        others.for_each(|bundle| store.insert(bundle));
+        Self { own: self.own.clone(), store }
+    }
+
     /// For the verifier.
     pub fn store(&self) -> &TrustStore {
         &self.store
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty(name: &str, sequence: u64) -> Bundle {
+        let document = format!(r#"{{"keys":[],"spiffe_sequence":{sequence}}}"#);
+        Bundle::from_jwks(&TrustDomain::parse(name).unwrap(), document.as_bytes()).unwrap().bundle
+    }
+
+    #[test]
+    fn bundles_of_others_are_replaced_as_a_whole_and_never_ours() {
+        let domain = |name: &str| TrustDomain::parse(name).unwrap();
+        let trust = Trust::new(empty("own", 1));
+        let first = trust.with_federated([empty("a", 1), empty("b", 1), empty("own", 9)]);
+        assert_eq!(first.own().sequence(), Some(1));
+        assert!(first.federated(&domain("a")).is_some() && first.federated(&domain("own")).is_none());
+        let second = first.with_federated([empty("b", 2)]);
+        assert_eq!(second.federated(&domain("a")), None);
+        assert_eq!(second.federated(&domain("b")).and_then(Bundle::sequence), Some(2));
+        assert_eq!(second.with_federated([]), trust);
     }
 }
