@@ -2,7 +2,8 @@
 //!
 //! One trust domain per fabric, an offline root, one CA per site, X.509-SVIDs below it (`profile` has the table).
 //! [`id`] parses SPIFFE IDs, [`key`] holds private keys, [`csr`] believes a request's public key and nothing else,
-//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] decides whom to believe, [`inspect`] explains a file.
+//! [`authority`] issues and revokes, [`shamir`] and [`share`] split what opens the root, [`plan`] and [`transcript`] are what an auditor
+//! reads; [`bundle`] reads roots and chains, [`verify`] decides whom to believe, [`inspect`] explains a file.
 
 #![forbid(unsafe_code)]
 
@@ -13,13 +14,19 @@ pub mod facts;
 pub mod id;
 pub mod inspect;
 pub mod key;
+pub mod plan;
 pub mod profile;
+pub mod shamir;
+pub mod share;
+pub mod transcript;
 pub mod verify;
+pub mod words;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};
 pub use facts::Facts;
 pub use id::{SpiffeId, TrustDomain};
+pub use isthmus_token as token;
 pub use key::{Curve, Key, PublicKey};
 pub use profile::{Profile, Serial};
 
