@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     TrustStore,
+    authority::{Reason, Revoked, crl_number},
     testing::{Fabric, NOW},
 };
 
@@ -20,6 +21,26 @@ fn reads_der_and_pem() {
     );
     assert!(crl.revokes(fabric.site.facts()));
     assert!(!crl.revokes(Fabric::new("td").site.facts()));
+}
+
+#[test]
+fn lists_signed_ahead_at_the_ceremony_are_read_and_the_last_one_counts() {
+    let fabric = Fabric::shared();
+    let revoked = Revoked {
+        serial: hex::decode(&fabric.site.facts().serial).unwrap(),
+        at: NOW,
+        reason: Reason::KeyCompromise,
+    };
+    let month = |index: u16| {
+        let begins = NOW + time::Duration::days(30) * i32::from(index);
+        let (number, ends) = (crl_number(NOW, index), begins + time::Duration::days(31));
+        Crl::parse(&fabric.root.sign_crl(std::slice::from_ref(&revoked), number, begins, ends).unwrap())
+            .unwrap()
+    };
+    assert!(month(0).revokes(fabric.site.facts()));
+    let store = TrustStore::from(fabric.bundle()).with_crls([month(1), month(2), month(0)]).unwrap();
+    let last = NOW + time::Duration::days(60);
+    assert_eq!(store.crls().map(Crl::this_update).collect::<Vec<_>>(), [last.unix_timestamp()]);
 }
 
 #[test]
