@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::rig::{Ceremony, PASSPHRASE, mode, openssl_is_there};
+use crate::rig::{Ceremony, mode, openssl_is_there};
 
 const SIGN: &str = "site sign --csr site/site-ca.csr --root root --site a";
 
@@ -43,11 +43,8 @@ fn a_custodian_checks_a_share_alone() {
     ceremony.fails("share verify mangled", &["mangled", "\"data 3\"", "compare it with the print"]);
     // A scanner's capitals, line ends and notes don't matter.
     let scanned = format!("Alice's\r\n{}", text.replace('\n', "\r\n").replace('0', "O"));
-    let scanned = scanned.replace("Index:     2", "Index: 2");
     ceremony.write("scanned", &scanned, 0o600);
-    if !text.lines().any(|line| line.starts_with("Threshold") && line.contains('0')) {
-        ceremony.ok("share verify scanned");
-    }
+    ceremony.ok("share verify scanned");
     ceremony.write("open", &text, 0o644);
     ceremony.fails("share verify open", &["open", "chmod 600"]);
 }
@@ -86,7 +83,6 @@ fn a_root_of_another_kind_says_so() {
         "site sign --csr site/site-ca.csr --root root --site aws-use1 --out x --share s1",
         &["root/root.key", "under a passphrase, not under shares"],
     );
-    assert_eq!(PASSPHRASE.len(), 28);
 }
 
 /// The way back without this tool: OpenSSL opens root.key with the combined key.

@@ -6,7 +6,9 @@ mod open;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use isthmus_pki::{Authority, Curve, Key, TrustDomain, bundle, facts::utc, inspect, shamir::Quorum, words};
+use isthmus_pki::{
+    Authority, Curve, Facts, Key, TrustDomain, bundle, facts::utc, inspect, shamir::Quorum, words,
+};
 use isthmus_token::Uri;
 use time::Duration;
 
@@ -94,7 +96,7 @@ fn dry(args: &Init) -> Report {
         (_, Some(quorum)) => format!("{}, under a key split {quorum}", key_path(&args.out).display()),
         _ => format!("{}, under a passphrase", key_path(&args.out).display()),
     };
-    Report::new("root-init", format!("made the root of trust domain {}", args.trust_domain))
+    made(args)
         .fact("certificate", certificate_path(&args.out).display(), "")
         .fact("root_key", place, "")
         .fact("valid_until", utc((crate::now() + args.lifetime).unix_timestamp()), "")
@@ -140,28 +142,34 @@ fn finish(args: &Init, key: Key, place: &str, key_files: &[New<'_>]) -> anyhow::
     let root = Authority::root(&args.trust_domain, key, args.lifetime, crate::serial()?, crate::now())?;
     let path = certificate_path(&args.out);
     files::make_dir(&args.out)?;
-    record.add(
-        "root",
-        &[
-            ("file", &path.display().to_string()),
-            ("key_in", place),
-            ("sha256", &root.facts().sha256),
-            ("subject", &root.facts().subject),
-            ("not_after", &utc(root.facts().not_after)),
-            ("key_sha256", &root.facts().key_sha256),
-        ],
-    );
+    note(&mut record, &path, place, root.facts());
     record.seal(&root)?;
     let certificate = bundle::to_pem([root.certificate()]);
     let mut all: Vec<New<'_>> = key_files.to_vec();
     all.push(New { path: &path, contents: certificate.as_bytes(), secret: false });
     files::write_new_together(&all)?;
     let digest = hex::decode(&root.facts().sha256).unwrap_or_default();
-    Ok(Report::new("root-init", format!("made the root of trust domain {}", args.trust_domain))
+    Ok(made(args)
         .fact("certificate", path.display(), "(public: every node gets a copy)")
         .fact("valid_until", utc(root.facts().not_after), "")
         .fact("sha256", &root.facts().sha256, "")
         .lines("words", words::lines(&digest)))
+}
+
+fn made(args: &Init) -> Report {
+    Report::new("root-init", format!("made the root of trust domain {}", args.trust_domain))
+}
+
+fn note(record: &mut Record, path: &Path, place: &str, root: &Facts) {
+    let members = [
+        ("file", &*path.display().to_string()),
+        ("key_in", place),
+        ("sha256", &root.sha256),
+        ("subject", &root.subject),
+        ("not_after", &utc(root.not_after)),
+        ("key_sha256", &root.key_sha256),
+    ];
+    record.add("root", &members);
 }
 
 fn show(dir: &Path) -> anyhow::Result<()> {

@@ -48,10 +48,7 @@ pub(super) fn request(args: &Csr) -> anyhow::Result<()> {
         .collect();
     let all: Vec<_> = paths.iter().flat_map(|(key, csr)| [key.as_path(), csr.as_path()]).collect();
     files::refuse_existing(&all)?;
-    let report = Report::new(
-        "site-csr",
-        format!("made {} of site {}'s CA and a request for each", keys(args.count), args.site),
-    );
+    let report = Report::new("site-csr", headline(args));
     if args.how.dry_run {
         let parts = paths.iter().map(|(key, csr)| {
             Report::new("site-csr", "").fact("key", key.display(), "").fact("request", csr.display(), "")
@@ -65,8 +62,11 @@ pub(super) fn request(args: &Csr) -> anyhow::Result<()> {
     args.how.say(report.parts(parts))
 }
 
-fn keys(count: u8) -> String {
-    if count == 1 { "the key".to_owned() } else { format!("{count} keys") }
+fn headline(args: &Csr) -> String {
+    match args.count {
+        1 => format!("made the key of site {}'s CA and a request for its certificate", args.site),
+        count => format!("made {count} keys for CAs of site {} and a request for each", args.site),
+    }
 }
 
 fn make(args: &Csr, (key_file, csr_file): (PathBuf, PathBuf)) -> anyhow::Result<Made> {

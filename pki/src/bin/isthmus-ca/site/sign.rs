@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::clamp_note;
 use crate::{
-    files::{self},
+    files,
     record::{self, Record},
     report::{How, Report},
     request::Brought,

@@ -10,8 +10,9 @@ use clap::Subcommand;
 
 use crate::{
     node::CaKey,
-    record,
+    record::{self, Record},
     report::{How, Report},
+    request::Brought,
     root::Unlock,
 };
 
@@ -80,4 +81,11 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 /// The report on a sitting of this plan.
 fn report(plan: &std::path::Path, parts: Vec<Report>) -> Report {
     Report::new("sitting", format!("signed all that {} names", plan.display())).parts(parts)
+}
+
+/// Begins the transcript with what was brought; a rehearsal keeps none.
+fn begin(args: &record::Args, how: &How, command: &str, requests: &[Brought]) -> anyhow::Result<Record> {
+    let mut record = if how.dry_run { Record::none() } else { Record::begin(args, command)? };
+    requests.iter().for_each(|brought| record.request(brought));
+    Ok(record)
 }

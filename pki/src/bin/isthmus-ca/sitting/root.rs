@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use isthmus_pki::{
-    Authority, Profile,
+    Authority, Facts, Profile, authority,
     authority::Outlook,
     bundle,
     facts::utc,
@@ -12,7 +12,7 @@ use isthmus_pki::{
 };
 use time::OffsetDateTime;
 
-use super::{Root, collect, report};
+use super::{Root, begin, collect, report};
 use crate::{
     crl,
     files::{self, New},
@@ -31,12 +31,19 @@ struct Item<'a> {
     path: PathBuf,
 }
 
+/// All that will be signed, and where it goes.
+struct Sitting<'a> {
+    args: &'a Root,
+    plan: &'a Plan,
+    items: Vec<Item<'a>>,
+    lists: Vec<PathBuf>,
+    now: OffsetDateTime,
+}
+
 pub(super) fn run(args: &Root) -> anyhow::Result<()> {
     let (plan, now) = (review::plan(&args.plan)?, crate::now());
     let requests = collect::requests(&args.requests)?;
-    let mut record =
-        if args.how.dry_run { Record::none() } else { Record::begin(&args.record, "sitting root")? };
-    requests.iter().for_each(|brought| record.request(brought));
+    let record = begin(&args.record, &args.how, "sitting root", &requests)?;
     let items = match review_all(&plan, &requests, &args.out, now) {
         Ok(items) => items,
         Err(refusal) => {
@@ -45,20 +52,10 @@ pub(super) fn run(args: &Root) -> anyhow::Result<()> {
         }
     };
     let lists = refuse_existing(args, &plan, &items)?;
-    let facts = root_key::facts(&args.root)?;
-    let trust_domain = isthmus_pki::authority::trust_domain(&facts)?;
-    if trust_domain != plan.trust_domain {
-        bail!("{}: is a plan for {}, the root is of {trust_domain}", args.plan.display(), plan.trust_domain);
-    }
-    let mut parts = Vec::new();
-    for item in &items {
-        let outlook =
-            Outlook::new(&facts, &item.profile, item.starts).with_context(|| item.brought.name())?;
-        parts.push(describe(item, &outlook));
-    }
-    parts.extend(plan.crl.as_ref().map(|planned| crl::report(planned, &lists, now)));
+    let sitting = Sitting { args, plan: &plan, items, lists, now };
+    let parts = sitting.outlook()?;
     if !args.how.dry_run {
-        sign(args, &plan, &items, &lists, now, record)?;
+        sitting.sign(record)?;
     }
     args.how.say(report(&args.plan, parts))
 }
@@ -70,36 +67,33 @@ fn review_all<'a>(
     out: &Path,
     now: OffsetDateTime,
 ) -> anyhow::Result<Vec<Item<'a>>> {
-    let (mut items, mut refusals) = (Vec::new(), Vec::new());
-    let mut of_site = vec![Vec::new(); plan.sites.len()];
+    let (mut placed, mut refusals) = (Vec::new(), Vec::new());
     for brought in requests {
         let from = collect::directory(brought).filter(|name| plan.site(name).is_some());
         match plan.review(&brought.request, from) {
-            Ok(site) => of_site[position(plan, site)].push(brought),
+            Ok(site) => placed.push((&site.name, brought)),
             Err(refusal) => refusals.push(format!("{}: {refusal}", brought.name())),
         }
     }
-    for (site, brought) in plan.sites.iter().zip(of_site) {
-        if brought.len() != site.requests {
-            refusals.push(format!(
-                "site {}: {} requests are here, the plan has {}",
-                site.name,
-                brought.len(),
-                site.requests
-            ));
-        }
-        items.extend(brought.into_iter().enumerate().map(|(index, brought)| Item {
-            brought,
-            profile: Profile::SiteCa { site: site.name.clone(), lifetime: site.lifetime },
-            starts: site.starts(index, now),
-            path: file(&out.join(&site.name), index, "pem"),
-        }));
+    let mut items = Vec::new();
+    for site in &plan.sites {
+        let of_site = placed.iter().filter(|(name, _)| **name == site.name).map(|(_, brought)| *brought);
+        let before = items.len();
+        items.extend(of_site.enumerate().map(|(index, brought)| item(site, index, brought, out, now)));
+        let (here, planned) = (items.len() - before, site.requests);
+        let wrong = format!("site {}: {here} requests are here, the plan has {planned}", site.name);
+        refusals.extend((here != planned).then_some(wrong));
     }
     if refusals.is_empty() { Ok(items) } else { Err(collect::refused(&refusals)) }
 }
 
-fn position(plan: &Plan, site: &Site) -> usize {
-    plan.sites.iter().position(|other| other.name == site.name).unwrap_or_default()
+fn item<'a>(site: &Site, index: usize, brought: &'a Brought, out: &Path, now: OffsetDateTime) -> Item<'a> {
+    Item {
+        brought,
+        profile: Profile::SiteCa { site: site.name.clone(), lifetime: site.lifetime },
+        starts: site.starts(index, now),
+        path: file(&out.join(&site.name), index, "pem"),
+    }
 }
 
 /// Nothing that will be written is there; where the lists go.
@@ -107,6 +101,69 @@ fn refuse_existing(args: &Root, plan: &Plan, items: &[Item<'_>]) -> anyhow::Resu
     let certificates: Vec<_> = items.iter().map(|item| item.path.as_path()).collect();
     files::refuse_existing(&certificates)?;
     plan.crl.as_ref().map_or(Ok(Vec::new()), |planned| crl::refuse_existing(planned, &args.out))
+}
+
+impl Sitting<'_> {
+    /// What will be signed, from the root's certificate alone.
+    fn outlook(&self) -> anyhow::Result<Vec<Report>> {
+        let facts = root_key::facts(&self.args.root)?;
+        self.check_domain(&facts)?;
+        let part = |item: &Item<'_>| {
+            let outlook = Outlook::new(&facts, &item.profile, item.starts);
+            Ok(describe(item, &outlook.with_context(|| item.brought.name())?))
+        };
+        let mut parts = self.items.iter().map(part).collect::<anyhow::Result<Vec<_>>>()?;
+        parts.extend(self.plan.crl.as_ref().map(|planned| crl::report(planned, &self.lists, self.now)));
+        Ok(parts)
+    }
+
+    fn check_domain(&self, root: &Facts) -> anyhow::Result<()> {
+        let (ours, planned) = (authority::trust_domain(root)?, &self.plan.trust_domain);
+        if ours == *planned {
+            return Ok(());
+        }
+        bail!("{}: is a plan for {planned}, the root is of {ours}", self.args.plan.display())
+    }
+
+    fn sign(&self, mut record: Record) -> anyhow::Result<()> {
+        let root = root_key::open(&self.args.root, &self.args.unlock)?;
+        let certificates = self.certificates(&root, &mut record)?;
+        let lists = match &self.plan.crl {
+            Some(planned) => crl::sign(&root, planned, &self.lists, self.now, &mut record)?,
+            None => Vec::new(),
+        };
+        record.seal(&root)?;
+        let certificates = self.items.iter().zip(&certificates);
+        let mut all: Vec<New<'_>> = certificates
+            .map(|(item, pem)| New { path: &item.path, contents: pem.as_bytes(), secret: false })
+            .collect();
+        all.extend(lists.iter().map(crl::Signed::file));
+        self.write(&all, &root)
+    }
+
+    fn certificates(&self, root: &Authority, record: &mut Record) -> anyhow::Result<Vec<String>> {
+        let issue = |item: &Item<'_>| {
+            let key = &item.brought.request.public_key;
+            let issued = root.issue(&item.profile, key, crate::serial()?, item.starts)?;
+            record.certificate(&item.path, &issued)?;
+            Ok(bundle::to_pem([&issued.certificate]))
+        };
+        self.items.iter().map(issue).collect()
+    }
+
+    /// All of it, and the trust bundle for each site that has none yet.
+    fn write(&self, all: &[New<'_>], root: &Authority) -> anyhow::Result<()> {
+        let dirs: Vec<_> = self.plan.sites.iter().map(|site| self.args.out.join(&site.name)).collect();
+        dirs.iter().try_for_each(|dir| files::make_dir(dir))?;
+        files::make_dir(&self.args.out)?;
+        files::write_new_together(all)?;
+        for path in dirs.iter().map(|dir| dir.join("root.pem")) {
+            if files::refuse_existing(&[&path]).is_ok() {
+                files::write_certificates(&path, &bundle::to_pem([root.certificate()]), false)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn describe(item: &Item<'_>, outlook: &Outlook) -> Report {
@@ -117,48 +174,4 @@ fn describe(item: &Item<'_>, outlook: &Outlook) -> Report {
         .fact("begins", utc(item.starts.unix_timestamp()), "(and an hour before)")
         .fact("valid_until", utc(outlook.not_after.unix_timestamp()), "")
         .warn(clamp_note(outlook.clamped))
-}
-
-fn sign(
-    args: &Root,
-    plan: &Plan,
-    items: &[Item<'_>],
-    list_paths: &[PathBuf],
-    now: OffsetDateTime,
-    mut record: Record,
-) -> anyhow::Result<()> {
-    let root = root_key::open(&args.root, &args.unlock)?;
-    let mut certificates = Vec::new();
-    for item in items {
-        let issued =
-            root.issue(&item.profile, &item.brought.request.public_key, crate::serial()?, item.starts)?;
-        record.certificate(&item.path, &issued)?;
-        certificates.push((&item.path, bundle::to_pem([&issued.certificate])));
-    }
-    let lists = match &plan.crl {
-        Some(planned) => crl::sign(&root, planned, list_paths, now, &mut record)?,
-        None => Vec::new(),
-    };
-    record.seal(&root)?;
-    for site in &plan.sites {
-        files::make_dir(&args.out.join(&site.name))?;
-    }
-    let mut all: Vec<New<'_>> = certificates
-        .iter()
-        .map(|(path, pem)| New { path, contents: pem.as_bytes(), secret: false })
-        .collect();
-    all.extend(lists.iter().map(crl::Signed::file));
-    files::write_new_together(&all)?;
-    write_bundles(args, plan, &root)
-}
-
-/// Each site gets the trust bundle, unless it lies there already.
-fn write_bundles(args: &Root, plan: &Plan, root: &Authority) -> anyhow::Result<()> {
-    for site in &plan.sites {
-        let path = args.out.join(&site.name).join("root.pem");
-        if files::refuse_existing(&[&path]).is_ok() {
-            files::write_certificates(&path, &bundle::to_pem([root.certificate()]), false)?;
-        }
-    }
-    Ok(())
 }
