@@ -7,14 +7,17 @@
 #![forbid(unsafe_code)]
 
 pub mod authority;
+pub mod blocks;
 pub mod bundle;
 pub mod csr;
 pub mod facts;
+pub mod families;
 pub mod id;
 pub mod inspect;
 pub mod key;
 pub mod profile;
 pub mod verify;
+pub mod x509;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};

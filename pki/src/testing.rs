@@ -1,5 +1,7 @@
 //! A small fabric for the tests of this crate, on a clock of its own.
 
+pub(crate) mod forge;
+
 use std::sync::LazyLock;
 
 use rcgen::{CertificateParams, Issuer};
