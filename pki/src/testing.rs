@@ -63,6 +63,10 @@ impl Fabric {
         Bundle::parse(self.root.certificate()).unwrap()
     }
 
+    pub(crate) fn site_key_pem(&self) -> zeroize::Zeroizing<String> {
+        self.site_key.to_pem()
+    }
+
     /// A node's SVID, for a day.
     pub(crate) fn node(&self, name: &str) -> (CertificateDer<'static>, Key) {
         self.svid(node_id(self.site.trust_domain(), "s", name).unwrap())

@@ -14,6 +14,25 @@ pub struct Rejected {
     pub readable: bool,
 }
 
+/// A file of certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PemFile {
+    /// Path, or Kubernetes object and key.
+    pub place: String,
+    /// What can be read, in order.
+    pub certificates: Vec<Certificate>,
+    /// What can't.
+    pub rejected: Vec<Rejected>,
+}
+
+impl PemFile {
+    /// As [`read`] does.
+    pub fn read(place: impl Into<String>, bytes: &[u8]) -> Self {
+        let (certificates, rejected) = read(bytes);
+        Self { place: place.into(), certificates, rejected }
+    }
+}
+
 /// Certificates of PEM, or of one DER certificate. A certificate with a negative serial number is rejected, not kept: Go drops it, and
 /// with it, in some programs, the whole file (istio/istio#56815).
 pub fn read(bytes: &[u8]) -> (Vec<Certificate>, Vec<Rejected>) {
