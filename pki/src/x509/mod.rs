@@ -9,7 +9,7 @@ mod read;
 
 pub use crl::Crl;
 pub use key::{KeyFacts, KeyFault};
-pub use read::{PemFile, Rejected, read, read_crls};
+pub use read::{PemFile, Rejected, read, read_crls, to_pem};
 
 use rustls_pki_types::CertificateDer;
 use x509_parser::{

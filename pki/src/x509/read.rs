@@ -95,3 +95,9 @@ pub fn read_crls(bytes: &[u8]) -> (Vec<Crl>, Vec<Rejected>) {
     }
     (kept, rejected)
 }
+
+/// One PEM block.
+pub fn to_pem(label: &str, der: &[u8]) -> String {
+    let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new(label, der), config)
+}

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod export;
 mod files;
 mod generate;
 mod inspect;
@@ -9,6 +10,7 @@ mod node;
 mod root;
 mod site;
 mod verify;
+mod verify_as;
 
 use std::{
     io::{self, Write as _},
@@ -43,9 +45,12 @@ enum Command {
     /// A node's certificate: request it at the node, sign it with the site CA.
     #[command(subcommand)]
     Node(node::Command),
+    /// A site CA for other people's programs.
+    #[command(subcommand)]
+    Export(export::Command),
     /// Show what is in a PEM or DER file, and why it would be refused.
     Inspect(inspect::Args),
-    /// Verify a chain the way every Isthmus node does.
+    /// Verify a chain the way every Isthmus node does, or as others will.
     Verify(verify::Args),
     /// Write shell completions and man pages.
     #[command(hide = true)]
@@ -69,7 +74,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Site(command) => site::run(command)?,
         Command::Node(command) => node::run(command)?,
         Command::Inspect(args) => return inspect::run(&args),
-        Command::Verify(args) => verify::run(&args)?,
+        Command::Export(command) => export::run(&command)?,
+        Command::Verify(args) => return verify::run(&args),
         Command::Generate(args) => generate::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -98,6 +104,12 @@ fn say(lines: &[String]) -> anyhow::Result<()> {
         writeln!(out, "{line}").context("standard output")?;
     }
     Ok(())
+}
+
+/// A line for the person at the keyboard that is no data.
+fn note(line: &str) {
+    // Standard error gone: there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Command-line value parser: "90d", "24h".

@@ -205,6 +205,11 @@ impl ClusterBuilder {
         }
     }
 
+    /// Something that could not be had, and why.
+    pub fn unreadable(&mut self, place: &str, why: &str) {
+        self.cluster.unreadable.push((place.to_owned(), why.to_owned()));
+    }
+
     /// A clock that was read.
     pub fn clock(&mut self, reading: ClockReading) {
         self.cluster.clocks.push(reading);
