@@ -2,13 +2,17 @@
 //!
 //! One trust domain per fabric, an offline root, one CA per site, X.509-SVIDs below it (`profile` has the table).
 //! [`id`] parses SPIFFE IDs, [`key`] holds private keys, [`csr`] believes a request's public key and nothing else,
-//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] decides whom to believe, [`inspect`] explains a file.
+//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] and
+//! [`jwt`] decide whom to believe, [`crl`] whom no longer, [`inspect`] explains a file.
+//! For the programs of others: [`x509`] reads what their CAs make, [`families`] says what their verifiers say, [`istio`] plans what
+//! istiod is given, [`doctor`] examines meshes.
 
 #![forbid(unsafe_code)]
 
 pub mod authority;
 pub mod blocks;
 pub mod bundle;
+pub mod crl;
 pub mod csr;
 pub mod doctor;
 pub mod facts;
@@ -16,6 +20,8 @@ pub mod families;
 pub mod id;
 pub mod inspect;
 pub mod istio;
+mod json;
+pub mod jwt;
 pub mod key;
 pub mod kubernetes;
 pub mod profile;
@@ -24,6 +30,7 @@ pub mod x509;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};
+pub use crl::{Crl, CrlError};
 pub use facts::Facts;
 pub use id::{SpiffeId, TrustDomain};
 pub use key::{Curve, Key, PublicKey};

@@ -22,6 +22,7 @@ use isthmus_pki::{
     families::{Family, predict},
 };
 use rustls_pki_types::CertificateDer;
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use programs::{Go, Purpose, Verdicts, certtool, have, openssl, run};
@@ -149,7 +150,8 @@ fn every_validator_takes_what_we_issue() {
             assert!(predict(family, &case.question()).accepts, "{family:?}");
         }
         if have("openssl") {
-            Purpose::BOTH.map(|purpose| assert_eq!(openssl(dir.path(), &case, purpose), ""));
+            let said = Purpose::BOTH.map(|purpose| openssl(dir.path(), &case, purpose));
+            assert_eq!(said, ["", ""]);
         }
         if have("certtool") {
             assert_eq!(certtool(dir.path(), &case), "");
@@ -174,16 +176,24 @@ fn pkilint_has_nothing_against_our_profiles() {
     let (root, site) = (write("root", ours.root.certificate()), write("site", ours.site.certificate()));
     let (svid, bare) = (write("svid", &ours.svid), write("bare", &ours.bare));
     for file in [&root, &site, &svid, &bare] {
-        lint(dir.path(), &["lint_pkix_cert", "lint", "-s", "WARNING", file]);
+        lint(dir.path(), &["lint_pkix_cert", "lint", file]);
     }
     for (issuer, subject) in [(&root, &site), (&site, &svid), (&site, &bare)] {
-        lint(dir.path(), &["lint_pkix_signer_signee_cert_chain", "lint", "-s", "WARNING", issuer, subject]);
+        lint(dir.path(), &["lint_pkix_signer_signee_cert_chain", "lint", issuer, subject]);
     }
 }
 
+/// Findings, less one: pkilint takes for a URL only what the schemes of the web make, and `spiffe` is none of them.
 fn lint(dir: &Path, command: &[&str]) {
-    let output = run(dir, command);
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stdout));
+    let output = run(dir, &[&command[..2], &["-s", "WARNING", "-f", "JSON"], &command[2..]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let nodes = report["results"].as_array().unwrap().iter();
+    let findings = nodes.flat_map(|node| node["finding_descriptions"].as_array().unwrap());
+    let spiffe = |f: &&Value| {
+        f["code"] == "pkix.invalid_uri_syntax" && f["message"].as_str().unwrap().contains("\"spiffe://")
+    };
+    let findings: Vec<&Value> = findings.filter(|f| !spiffe(f)).collect();
+    assert!(findings.is_empty(), "{command:?}: {findings:#?}");
 }
 
 /// What `isthmus-ca export istio` writes, before Go doing what istiod does, and a handshake of Go with itself.

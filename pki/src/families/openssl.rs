@@ -44,6 +44,7 @@ pub(super) fn refusals(parsed: &Parsed, purpose: Purpose, dialect: Dialect) -> V
             reasons.extend(strict.map(|what| Reason { rule: Rule::Strict, what }));
         }
     }
+    reasons.extend(leaf_key_usage(path[0]));
     reasons.extend(extended_key_usage(&path, purpose));
     reasons.extend(revocation(&path, parsed));
     reasons
@@ -120,6 +121,13 @@ fn constrained(below: &[&Certificate], ca: &Certificate) -> Option<Reason> {
     let checked = below.iter().enumerate().filter(|(depth, c)| *depth == 0 || !c.facts.self_issued);
     let what = checked.filter_map(|(_, c)| names::violation(c, ca)).next()?;
     Some(Reason { rule: Rule::NameConstraints, what })
+}
+
+/// With an ECDSA key a peer proves itself by a signature, so that bit must be there if keyUsage is.
+fn leaf_key_usage(leaf: &Certificate) -> Option<Reason> {
+    let lacks = leaf.facts.key_usage.is_some_and(|usage| !usage.digital_signature);
+    let what = || format!("{}: its keyUsage lacks digitalSignature", leaf.label());
+    lacks.then(|| Reason { rule: Rule::LeafKeyUsage, what: what() })
 }
 
 /// What X509_V_FLAG_X509_STRICT adds.

@@ -32,6 +32,8 @@ pub enum Rule {
     AnchorNotRoot,
     /// A CA's certificate presented as a leaf.
     LeafIsCa,
+    /// keyUsage of the leaf lacks digitalSignature.
+    LeafKeyUsage,
     /// extKeyUsage of the leaf or of a CA above it.
     ExtendedKeyUsage,
     /// Name constraints.
@@ -69,6 +71,9 @@ impl Rule {
                 "OpenSSL wants a self-signed anchor unless told -partial_chain; Go, rustls and Envoy do not"
             }
             Self::LeafIsCa => "rustls and the SPIFFE standard never take a CA for a peer; the others do",
+            Self::LeafKeyUsage => {
+                "OpenSSL and BoringSSL hold the leaf's keyUsage against its purpose, Go and rustls do not"
+            }
             Self::ExtendedKeyUsage => {
                 "Go, OpenSSL and BoringSSL also hold the anchor's extKeyUsage against what is below it, rustls does not"
             }
