@@ -20,7 +20,7 @@ use isthmus_lab::{
 use isthmus_pki::{
     bundle::to_pem,
     kubernetes::objects,
-    x509::{PemFile, to_pem as block},
+    x509::{PemFile, read_crls, to_pem as block},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -208,10 +208,17 @@ fn a_ca_that_istiod_would_refuse_is_written_nowhere() {
     isthmus_lab::files::write_secret(&rig.path("site.key"), &leaf.key.serialize_pem()).unwrap();
     rig.fails(EXPORT, "does not belong to the certificate");
     // Lists of some of the CAs only.
-    let (root, _) = rig.site("site");
-    fs::write(rig.path("crl.pem"), block("X509 CRL", &root.crl(&[], rig.now).unwrap())).unwrap();
-    rig.fails(&format!("{EXPORT} --crl crl.pem"), "no list of");
+    let ((root, _), (other, _)) = (rig.site("site"), rig.site("other"));
+    let write = |name: &str, list: Vec<u8>| fs::write(rig.path(name), block("X509 CRL", &list)).unwrap();
+    write("other-crl.pem", other.crl(&[], rig.now).unwrap());
+    rig.fails(&format!("{EXPORT} --crl other-crl.pem"), "no list of CN=site root");
     assert!(rig.apis.iter().all(|api| api.get(CACERTS).is_none()));
+    // With that of the root it is whole: the signing CA's own is made on the way.
+    write("crl.pem", root.crl(&[], rig.now).unwrap());
+    rig.ok(&format!("{EXPORT} --crl crl.pem"));
+    let secret = rig.apis[0].get(CACERTS).unwrap();
+    let [object] = objects(secret.to_string().as_bytes()).unwrap().try_into().ok().unwrap();
+    assert_eq!(read_crls(&object.data["ca-crl.pem"]).0.len(), 2);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use isthmus_lab::{
 };
 use isthmus_pki::{
     Authority, Curve, Key, Profile, Serial, TrustDomain,
+    authority::{Reason, Revoked, crl_to_pem},
     bundle::to_pem,
     families::{Family, predict},
 };
@@ -164,7 +165,10 @@ fn every_validator_takes_what_we_issue() {
 
 #[test]
 fn pkilint_has_nothing_against_our_profiles() {
-    if !["lint_pkix_cert", "lint_pkix_signer_signee_cert_chain"].iter().all(|program| have(program)) {
+    if !["lint_pkix_cert", "lint_pkix_signer_signee_cert_chain", "lint_crl"]
+        .iter()
+        .all(|program| have(program))
+    {
         return;
     }
     let ours = Ours::new(OffsetDateTime::now_utc());
@@ -180,6 +184,35 @@ fn pkilint_has_nothing_against_our_profiles() {
     }
     for (issuer, subject) in [(&root, &site), (&site, &svid), (&site, &bare)] {
         lint(dir.path(), &["lint_pkix_signer_signee_cert_chain", "lint", issuer, subject]);
+    }
+}
+
+/// Lists of the root (of CAs alone) and of a site's CA, with and without an entry.
+#[test]
+fn pkilint_and_openssl_take_our_lists() {
+    let now = OffsetDateTime::now_utc();
+    let ours = Ours::new(now);
+    let dir = tempfile::tempdir().unwrap();
+    let list =
+        |ca: &Authority, revoked: &[Revoked]| ca.sign_crl(revoked, 7, now, now + Duration::days(30)).unwrap();
+    let serial = hex::decode(&ours.site.facts().serial).unwrap();
+    let revoked = Revoked { serial, at: now, reason: Reason::KeyCompromise };
+    let (root, site) = (list(&ours.root, &[]), list(&ours.site, &[]));
+    let revoking = list(&ours.root, &[revoked]);
+    if have("lint_crl") {
+        for (name, kind, der) in
+            [("root", "ARL", &root), ("revoking", "ARL", &revoking), ("site", "CRL", &site)]
+        {
+            fs::write(dir.path().join(name), crl_to_pem(der)).unwrap();
+            lint(dir.path(), &["lint_crl", "lint", "-t", kind, "-p", "PKIX", name]);
+        }
+    }
+    if have("openssl") {
+        let mut case = ours.case(now);
+        case.crls = vec![root.to_vec(), site.to_vec()];
+        assert_eq!(openssl(dir.path(), &case, Purpose::Server), "");
+        case.crls = vec![revoking.to_vec(), site.to_vec()];
+        assert!(openssl(dir.path(), &case, Purpose::Server).contains("revoked"));
     }
 }
 

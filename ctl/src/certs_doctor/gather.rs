@@ -67,11 +67,10 @@ fn directory(path: &Path, now: OffsetDateTime) -> Result<ClusterBuilder, Failure
     Ok(builder)
 }
 
-/// What is no certificate by its name is not looked at: keys, requests and notes lie beside them.
+/// By its name; what is in it decides the rest.
 fn is_ours(name: &str) -> bool {
     let endings = [".pem", ".crt", ".cer", ".der", ".json", ".yaml", ".yml"];
-    let key = name.contains("key") && name != "ca-key.pem";
-    name == "tls.key" || name == "istio-generated" || endings.iter().any(|end| name.ends_with(end)) && !key
+    ["tls.key", "istio-generated"].contains(&name) || endings.iter().any(|end| name.ends_with(end))
 }
 
 fn take(

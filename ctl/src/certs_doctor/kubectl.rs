@@ -1,4 +1,4 @@
-//! A cluster through `kubectl`: it knows the user's kubeconfig, its credential plugins and proxies (docs/decisions/010).
+//! A cluster through `kubectl`: it knows the user's kubeconfig, its credential plugins and proxies (docs/decisions/018).
 
 use std::process::{Command, Stdio};
 
@@ -55,7 +55,11 @@ fn ask(
     arguments: &[&str],
 ) -> Result<Result<Zeroizing<Vec<u8>>, String>, Failure> {
     let mut command = Command::new("kubectl");
-    command.args(["--context", context, "--request-timeout=20s", "-o", "json"]).args(scope).args(arguments);
+    command
+        .args(["--context", context, "--request-timeout=20s"])
+        .args(scope)
+        .args(arguments)
+        .args(["-o", "json"]);
     let output = command.stdin(Stdio::null()).output().map_err(|error| {
         Failure::failed(format!("kubectl can't be run: {error}"))
             .with_help("install it, or give this command files that `kubectl get -o json` wrote elsewhere")

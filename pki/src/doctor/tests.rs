@@ -396,6 +396,10 @@ fn check_12_one_bad_root_among_good_ones() {
     assert!(of(12).any(|f| f.field.starts_with("block 1 ") && f.what.contains("negative serial")));
     assert!(of(12).any(|f| f.field.starts_with("block 2 ")));
     assert_eq!((of(3).count(), of(1).count()), (0, 0), "istiod starts with the good one");
+    let mut beside = mesh.builder("a");
+    put(&mut beside, "site-ca.key", &mesh.ca.key.to_pem());
+    put(&mut beside, "values.yaml", "replicas: 3\n");
+    sound(12, vec![beside]);
     let mut key = mesh.builder("a");
     put(&mut key, "x.pem", &(mesh.ca.key.to_pem().to_string() + &to_pem([&mesh.ca.der])));
     one(12, key, Severity::Error, "d/x.pem", "block 1 (line 1)", "PRIVATE KEY");

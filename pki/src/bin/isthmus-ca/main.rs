@@ -2,13 +2,23 @@
 
 #![forbid(unsafe_code)]
 
+mod crl;
 mod export;
 mod files;
 mod generate;
 mod inspect;
 mod node;
+mod record;
+mod report;
+mod request;
+mod review;
 mod root;
+mod secret;
+mod share;
 mod site;
+mod sitting;
+mod token;
+mod transcript;
 mod verify;
 mod verify_as;
 
@@ -48,6 +58,21 @@ enum Command {
     /// A site CA for other people's programs.
     #[command(subcommand)]
     Export(export::Command),
+    /// A site CA's request, held against the plan of the ceremony.
+    #[command(subcommand)]
+    Csr(review::Command),
+    /// Sign everything that a plan names in one go.
+    #[command(subcommand)]
+    Sitting(sitting::Command),
+    /// Revocation lists of the root.
+    #[command(subcommand)]
+    Crl(crl::Command),
+    /// Shares of the key that opens the root.
+    #[command(subcommand)]
+    Share(share::Command),
+    /// The signed transcript of a ceremony.
+    #[command(subcommand)]
+    Transcript(transcript::Command),
     /// Show what is in a PEM or DER file, and why it would be refused.
     Inspect(inspect::Args),
     /// Verify a chain the way every Isthmus node does, or as others will.
@@ -71,8 +96,13 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Root(command) => root::run(command)?,
-        Command::Site(command) => site::run(command)?,
-        Command::Node(command) => node::run(command)?,
+        Command::Site(command) => site::run(&command)?,
+        Command::Node(command) => node::run(&command)?,
+        Command::Csr(command) => review::run(&command)?,
+        Command::Sitting(command) => sitting::run(&command)?,
+        Command::Crl(command) => crl::run(&command)?,
+        Command::Share(command) => share::run(&command)?,
+        Command::Transcript(command) => transcript::run(&command)?,
         Command::Inspect(args) => return inspect::run(&args),
         Command::Export(command) => export::run(&command)?,
         Command::Verify(args) => return verify::run(&args),
@@ -89,8 +119,13 @@ fn now() -> OffsetDateTime {
 /// Fresh random bytes from the cryptographic library.
 fn random() -> anyhow::Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).ok().context("no random bytes from the operating system")?;
+    fill(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Fills a buffer with them.
+fn fill(bytes: &mut [u8]) -> anyhow::Result<()> {
+    aws_lc_rs::rand::fill(bytes).ok().context("no random bytes from the operating system")
 }
 
 fn serial() -> anyhow::Result<Serial> {

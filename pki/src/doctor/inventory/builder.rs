@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 
 use super::{ClockReading, Cluster, EnvoyAdmin, Leaf, Mesh, Setting};
 use crate::{
+    blocks::blocks,
     istio::{Cacerts, Files},
     kubernetes::{self, Object},
     x509::PemFile,
@@ -39,7 +40,7 @@ impl ClusterBuilder {
             self.cacerts.insert(name.to_owned(), zeroize::Zeroizing::new(bytes.to_vec()));
         } else if kubernetes::seems(bytes) {
             self.document(&place, bytes, now);
-        } else {
+        } else if !lies_beside(name, bytes) {
             self.certificates(PemFile::read(place, bytes));
         }
     }
@@ -220,4 +221,12 @@ impl ClusterBuilder {
         self.cluster.cacerts = Cacerts::read(self.cacerts_place, &self.cacerts);
         self.cluster
     }
+}
+
+/// Keys and requests, and settings of something else, lie beside certificates and are no part of what is examined.
+fn lies_beside(name: &str, bytes: &[u8]) -> bool {
+    let other = |label: &str| label.ends_with("PRIVATE KEY") || label.ends_with("CERTIFICATE REQUEST");
+    let blocks = blocks(bytes);
+    let settings = name.ends_with(".yaml") || name.ends_with(".yml");
+    settings && blocks.is_empty() || !blocks.is_empty() && blocks.iter().all(|block| other(&block.label))
 }

@@ -10,15 +10,20 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{Subcommand, ValueEnum};
 use isthmus_pki::{
-    Key,
+    Authority, Key,
+    authority::{crl_number, crl_to_pem},
     doctor::{self, ClusterBuilder, Inventory, Severity},
     istio::{self, Cacerts, Files, Signer, Step},
     kubernetes,
     x509::{self, PemFile},
 };
+use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::files::{self, New};
+use crate::{
+    files::{self, New},
+    secret,
+};
 use kubectl::Kubectl;
 
 #[derive(Subcommand)]
@@ -42,7 +47,7 @@ pub(crate) struct Istio {
     /// The root(s) of the mesh, the one to stay first.
     #[arg(long, value_name = "FILE", required = true)]
     root: Vec<PathBuf>,
-    /// Revocation lists: of every CA of the chain and of the root, or none.
+    /// Revocation lists: of the root and of every CA between, or none. An empty one of the signing CA itself is made if it is not given.
     #[arg(long, value_name = "FILE")]
     crl: Vec<PathBuf>,
     /// Write the files into this directory; made if missing, nothing in it is overwritten.
@@ -98,19 +103,36 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 }
 
 fn signer(args: &Istio) -> anyhow::Result<Signer> {
-    let passphrase = args.passphrase_file.as_deref().map(|file| files::passphrase(Some(file))).transpose()?;
+    let passphrase =
+        args.passphrase_file.as_deref().map(|file| secret::passphrase(Some(file))).transpose()?;
     let key = Key::from_pem(&files::read_secret(&args.ca_key)?, passphrase.as_ref().map(|p| p.as_slice()))
         .with_context(|| args.ca_key.display().to_string())?;
     let mut roots = Vec::new();
     for path in &args.root {
         roots.extend(certificates(path)?);
     }
+    let chain = certificates(&args.ca)?;
     let mut crls = String::new();
     for path in &args.crl {
         crls.push_str(&lists(path)?);
     }
+    if let Some(ca) = chain.first().filter(|_| !crls.is_empty()) {
+        crls.push_str(&own_list(ca, &key, &crls).with_context(|| args.ca.display().to_string())?);
+    }
     let key = Zeroizing::new(key.to_pem().as_bytes().to_vec());
-    Ok(Signer { chain: certificates(&args.ca)?, key, roots, crls })
+    Ok(Signer { chain, key, roots, crls })
+}
+
+/// The signing CA's own list, if none was given: it revokes nothing and lasts as long as the CA, whose leaves live for a day. Its key is
+/// at hand here and in istiod, which makes no lists.
+fn own_list(ca: &x509::Certificate, key: &Key, given: &str) -> anyhow::Result<String> {
+    let known = x509::read_crls(given.as_bytes()).0.iter().any(|list| list.is_signed_by(ca));
+    if known || !ca.facts.is_ca() {
+        return Ok(String::new());
+    }
+    let authority = Authority::load(ca.der.clone(), Key::from_pkcs8(&key.to_pkcs8())?)?;
+    let (now, end) = (crate::now(), OffsetDateTime::from_unix_timestamp(ca.facts.not_after)?);
+    Ok(crl_to_pem(&authority.sign_crl(&[], crl_number(now, 0), now, end)?))
 }
 
 /// All of a file, or an error that names the block.
