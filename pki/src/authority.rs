@@ -106,7 +106,7 @@ impl Authority {
         now: OffsetDateTime,
     ) -> Result<Self, Error> {
         let params = Profile::Root { lifetime }.params(trust_domain, serial, whole_second(now), None)?;
-        let certificate = params.self_signed(&key).map_err(|e| Error::Sign(e.to_string()))?;
+        let certificate = params.self_signed(&key).map_err(|e| Error::Sign(key.why(&e)))?;
         Self::load(certificate.der().clone(), key)
     }
 
@@ -133,9 +133,8 @@ impl Authority {
     ) -> Result<Issued, Error> {
         let outlook = Outlook::new(&self.facts, profile, now)?;
         let params = profile.params(&self.trust_domain, serial, whole_second(now), Some(outlook.latest))?;
-        let sign = |e: &dyn std::fmt::Display| Error::Sign(e.to_string());
-        let key = key.for_signing().map_err(|e| sign(&e))?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(|e| sign(&e))?;
+        let key = key.for_signing().map_err(|e| Error::Sign(e.to_string()))?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(|e| self.failed(&e))?;
         Ok(Issued {
             certificate: certificate.der().clone(),
             not_before: params.not_before,
@@ -147,7 +146,11 @@ impl Authority {
     /// Signs a statement that is no certificate; `context` keeps it apart from everything else that the key signs.
     pub fn sign_statement(&self, context: &str, statement: &[u8]) -> Result<Vec<u8>, Error> {
         let message = self::statement(context, statement);
-        self.issuer.key().sign(&message).map_err(|e| Error::Sign(e.to_string()))
+        self.issuer.key().sign(&message).map_err(|e| self.failed(&e))
+    }
+
+    fn failed(&self, error: &rcgen::Error) -> Error {
+        Error::Sign(self.issuer.key().why(error))
     }
 
     /// The CA's certificate.

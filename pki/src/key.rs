@@ -8,6 +8,7 @@ use aws_lc_rs::{
     digest,
     signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey},
 };
+use external::Remote;
 pub use external::Signer;
 use pkcs8::{
     EncryptedPrivateKeyInfo, PrivateKeyInfo,
@@ -80,7 +81,7 @@ pub struct Key(Place);
 
 enum Place {
     Here(KeyPair),
-    Elsewhere { signer: Arc<dyn Signer>, public: rcgen::SubjectPublicKeyInfo, spki: Vec<u8> },
+    Elsewhere(Remote),
 }
 
 impl Key {
@@ -120,7 +121,7 @@ impl Key {
         let spki = signer.spki().to_vec();
         let key = PublicKey::from_spki(&spki)?;
         external::try_out(&*signer, &key)?;
-        Ok(Self(Place::Elsewhere { signer, public: key.for_signing()?, spki }))
+        Ok(Self(Place::Elsewhere(Remote::new(signer, key.for_signing()?, spki))))
     }
 
     /// Opens a key in a PKCS#11 token, ready to sign: [`crate::token::Uri::parse`], [`crate::token::Location::new`], then this.
@@ -131,7 +132,13 @@ impl Key {
 
     /// True if its bytes are not here, so that [`Key::to_pkcs8`] and [`Key::to_pem`] give none.
     pub fn is_external(&self) -> bool {
-        matches!(self.0, Place::Elsewhere { .. })
+        matches!(self.0, Place::Elsewhere(_))
+    }
+
+    /// Why the last signature elsewhere failed, in its own words; `error` is what the library made of it.
+    pub(crate) fn why(&self, error: &rcgen::Error) -> String {
+        let words = if let Place::Elsewhere(remote) = &self.0 { remote.failure() } else { None };
+        words.unwrap_or_else(|| error.to_string())
     }
 
     fn here(pair: KeyPair) -> Self {
@@ -142,7 +149,7 @@ impl Key {
     pub fn to_pkcs8(&self) -> Zeroizing<Vec<u8>> {
         match &self.0 {
             Place::Here(pair) => Zeroizing::new(pair.serialize_der()),
-            Place::Elsewhere { .. } => Zeroizing::default(),
+            Place::Elsewhere(_) => Zeroizing::default(),
         }
     }
 
@@ -150,7 +157,7 @@ impl Key {
     pub fn to_pem(&self) -> Zeroizing<String> {
         match &self.0 {
             Place::Here(pair) => Zeroizing::new(pair.serialize_pem()),
-            Place::Elsewhere { .. } => Zeroizing::default(),
+            Place::Elsewhere(_) => Zeroizing::default(),
         }
     }
 
@@ -177,7 +184,7 @@ impl Key {
     pub fn public(&self) -> PublicKey {
         match &self.0 {
             Place::Here(pair) => PublicKey { spki: pair.subject_public_key_info() },
-            Place::Elsewhere { spki, .. } => PublicKey { spki: spki.clone() },
+            Place::Elsewhere(remote) => PublicKey { spki: remote.spki.clone() },
         }
     }
 }
@@ -218,8 +225,7 @@ impl SigningKey for Key {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
         match &self.0 {
             Place::Here(pair) => pair.sign(message),
-            // The library has no room for words; who holds the signer asks it.
-            Place::Elsewhere { signer, .. } => signer.sign(message).map_err(|_| rcgen::Error::RemoteKeyError),
+            Place::Elsewhere(remote) => remote.sign(message),
         }
     }
 }
@@ -228,14 +234,14 @@ impl PublicKeyData for Key {
     fn der_bytes(&self) -> &[u8] {
         match &self.0 {
             Place::Here(pair) => pair.der_bytes(),
-            Place::Elsewhere { public, .. } => public.der_bytes(),
+            Place::Elsewhere(remote) => remote.public.der_bytes(),
         }
     }
 
     fn algorithm(&self) -> &'static SignatureAlgorithm {
         match &self.0 {
             Place::Here(pair) => pair.algorithm(),
-            Place::Elsewhere { public, .. } => public.algorithm(),
+            Place::Elsewhere(remote) => remote.public.algorithm(),
         }
     }
 }
@@ -362,6 +368,35 @@ mod tests {
             let wrong = Key::external(Arc::new(Elsewhere(Key::generate(curve).unwrap(), other)));
             assert!(matches!(wrong, Err(Error::External(_))));
         }
+    }
+
+    /// Signs once, for the trial, and is pulled out then.
+    struct PulledOut(Elsewhere, std::sync::atomic::AtomicBool);
+
+    impl Signer for PulledOut {
+        fn spki(&self) -> &[u8] {
+            self.0.spki()
+        }
+
+        fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
+            match self.1.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                false => self.0.sign(message),
+                true => Err("the token was pulled out".into()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_elsewhere_that_fails_says_why() {
+        let inside = Key::generate(Curve::P384).unwrap();
+        let spki = inside.public().spki().to_vec();
+        let signer = PulledOut(Elsewhere(inside, spki), false.into());
+        let key = Key::external(Arc::new(signer)).unwrap();
+        let domain = crate::testing::domain("td");
+        let (lifetime, serial) = (time::Duration::DAY, crate::testing::serial());
+        let failed =
+            crate::Authority::root(&domain, key, lifetime, serial, crate::testing::NOW).err().unwrap();
+        assert_eq!(failed.to_string(), "signing failed: the token was pulled out");
     }
 
     #[test]

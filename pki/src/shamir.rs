@@ -160,8 +160,9 @@ mod tests {
         assert!((1..=255).all(|a| multiply(a, inverse(a)) == 1));
         // Schoolbook: multiply as polynomials, then reduce.
         for (a, b) in (0..=255u8).flat_map(|a| (0..=255u8).map(move |b| (a, b))) {
-            let long = (0..8).fold(0u16, |sum, bit| sum ^ (u16::from(a) << bit) * (u16::from(b) >> bit & 1));
-            let reduce = |value: u16, bit: u16| value ^ (0x11b << bit) * (value >> (bit + 8) & 1);
+            let long =
+                (0..8).fold(0u16, |sum, bit| sum ^ ((u16::from(a) << bit) * (u16::from(b) >> bit & 1)));
+            let reduce = |value: u16, bit: u16| value ^ ((0x11b << bit) * (value >> (bit + 8) & 1));
             assert_eq!(u16::from(multiply(a, b)), (0..8).rev().fold(long, reduce), "{a} {b}");
         }
     }

@@ -107,7 +107,7 @@ impl Authority {
             revoked_certs: revoked.iter().map(entry).collect::<Result<_, _>>()?,
             key_identifier_method: self.key_identifier(),
         };
-        params.signed_by(&self.issuer).map(Into::into).map_err(|e| Error::Sign(e.to_string()))
+        params.signed_by(&self.issuer).map(Into::into).map_err(|e| self.failed(&e))
     }
 
     /// The list names its signer's key as the signer's certificate does.

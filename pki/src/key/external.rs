@@ -1,5 +1,7 @@
 //! Keys that sign elsewhere: in a PKCS#11 token, an HSM, a cloud's key service.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use aws_lc_rs::digest;
 use isthmus_token::{Curve, TokenKey};
 
@@ -28,6 +30,32 @@ impl Signer for TokenKey {
             Curve::P384 => &digest::SHA384,
         };
         self.sign_digest(digest::digest(algorithm, message).as_ref()).map_err(|e| e.to_string())
+    }
+}
+
+/// A signer with its public half, which does not change.
+pub(super) struct Remote {
+    signer: Arc<dyn Signer>,
+    pub(super) public: rcgen::SubjectPublicKeyInfo,
+    pub(super) spki: Vec<u8>,
+    /// The library that signs has no room for words.
+    failure: Mutex<Option<String>>,
+}
+
+impl Remote {
+    pub(super) fn new(signer: Arc<dyn Signer>, public: rcgen::SubjectPublicKeyInfo, spki: Vec<u8>) -> Self {
+        Self { signer, public, spki, failure: Mutex::new(None) }
+    }
+
+    pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        self.signer.sign(message).map_err(|words| {
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+            rcgen::Error::RemoteKeyError
+        })
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod crl;
 mod dry_run;
+mod generations;
 mod key_files;
 mod manual;
 mod plan;

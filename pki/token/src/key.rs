@@ -29,7 +29,7 @@ impl TokenKey {
     pub(crate) fn find(session: Session, uri: &Uri) -> Result<Self, Error> {
         let found = private_keys(&session, uri)?;
         let [private] = found.as_slice() else {
-            return Err(Error::Keys { count: found.len(), uri: uri.clone() });
+            return Err(Error::Keys { count: found.len(), uri: uri.to_string() });
         };
         let (curve, point) = public_half(&session, *private)?;
         Ok(Self { session: Mutex::new(session), private: *private, curve, spki: der::spki(curve, &point) })
@@ -39,7 +39,7 @@ impl TokenKey {
         if uri.object().is_none() {
             return Err(Error::NoName);
         }
-        if private_keys(session, uri)?.is_empty() { Ok(()) } else { Err(Error::Exists(uri.clone())) }
+        if private_keys(session, uri)?.is_empty() { Ok(()) } else { Err(Error::Exists(uri.to_string())) }
     }
 
     pub(crate) fn generate(session: Session, uri: &Uri, curve: Curve) -> Result<Self, Error> {

@@ -46,7 +46,7 @@ pub enum Error {
         /// How many.
         count: usize,
         /// What was looked for.
-        uri: Uri,
+        uri: String,
     },
     /// The PIN is wrong. Tokens count such attempts and lock.
     #[error("the token refuses the PIN ({0}); tokens lock after a few wrong ones")]
@@ -57,11 +57,11 @@ pub enum Error {
         /// How many.
         count: usize,
         /// What was looked for.
-        uri: Uri,
+        uri: String,
     },
     /// Keys are never overwritten.
     #[error("{0} exists in the token and is not overwritten; choose another object=")]
-    Exists(Uri),
+    Exists(String),
     /// A new key needs a name.
     #[error("a new key needs a name: put object=NAME into the URI")]
     NoName,

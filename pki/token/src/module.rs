@@ -60,7 +60,7 @@ fn slot(context: &Pkcs11, uri: &Uri) -> Result<Slot, Error> {
     }
     match matching.as_slice() {
         [slot] => Ok(*slot),
-        _ => Err(Error::Tokens { count: matching.len(), uri: uri.clone() }),
+        _ => Err(Error::Tokens { count: matching.len(), uri: uri.to_string() }),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Make the root: its key under a passphrase, under a split key, or in a token, and a self-signed certificate.
-    Init(Init),
+    Init(Box<Init>),
     /// Show the root's certificate.
     Show {
         /// Directory that `root init` filled.

@@ -41,7 +41,7 @@ pub(crate) enum Source {
     /// In root.key under a wrapping key that is split.
     Shares(SetId),
     /// In the token that root.token names.
-    Token(Uri),
+    Token(Box<Uri>),
 }
 
 /// Looks where the key is; asks for nothing.
@@ -57,7 +57,7 @@ pub(crate) fn source(dir: &Path) -> anyhow::Result<Source> {
         }
         (false, true) => {
             let uri = token::parse(&files::read(&token)?).with_context(|| token.display().to_string())?;
-            Ok(Source::Token(uri))
+            Ok(Source::Token(Box::new(uri)))
         }
         _ => Ok(share::marked(&files::read_secret(&key)?).map_or(Source::Passphrase, Source::Shares)),
     }
