@@ -1,3 +1,5 @@
+use std::slice::from_ref;
+
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 use time::Duration;
 
@@ -39,7 +41,7 @@ fn same(_: &mut CertificateParams) {}
 impl Mesh {
     /// Names of those who refuse.
     fn refused_by(&self) -> Vec<&'static str> {
-        refused_by(&[self.leaf.der.clone(), self.ca.der.clone()], &[self.root.der.clone()], &[])
+        refused_by(&[self.leaf.der.clone(), self.ca.der.clone()], from_ref(&self.root.der), &[])
     }
 }
 
@@ -58,7 +60,7 @@ fn a_sound_chain_is_taken_by_all_and_damage_by_none() {
     let (sound, other) = (mesh(same, same, same), mesh(same, same, same));
     assert!(sound.refused_by().is_empty());
     let roots = [sound.root.der.clone()];
-    assert_eq!(refused_by(&[sound.leaf.der.clone()], &roots, &[]), ALL, "an intermediate is missing");
+    assert_eq!(refused_by(from_ref(&sound.leaf.der), &roots, &[]), ALL, "an intermediate is missing");
     assert_eq!(refused_by(&[other.leaf.der, other.ca.der], &roots, &[]), ALL, "another root of that name");
     assert_eq!(refused_by(&[], &roots, &[]), ALL);
     assert_eq!(refused_by(&[vec![0x30, 0].into()], &roots, &[]), ALL);
@@ -151,7 +153,7 @@ fn lists_are_wanted_of_every_ca_and_go_looks_at_none() {
     let (chain, roots) = ([mesh.leaf.der.clone(), mesh.ca.der.clone()], [mesh.root.der.clone()]);
     let (root_list, ca_list) = (mesh.root.crl(&[], NOW), mesh.ca.crl(&[], NOW));
     assert!(refused_by(&chain, &roots, &[root_list.clone(), ca_list.clone()]).is_empty());
-    assert_eq!(refused_by(&chain, &roots, &[root_list.clone()]), ["openssl", "rustls", "envoy"]);
+    assert_eq!(refused_by(&chain, &roots, from_ref(&root_list)), ["openssl", "rustls", "envoy"]);
     let revoking = mesh.root.crl(&[&mesh.ca.der], NOW);
     assert_eq!(refused_by(&chain, &roots, &[revoking, ca_list.clone()]), ["openssl", "rustls", "envoy"]);
     let stale = mesh.root.crl(&[], NOW - Duration::days(40));
