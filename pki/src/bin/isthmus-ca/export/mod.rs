@@ -1,29 +1,20 @@
 //! `export istio`: the site CA as the CA that istiod signs with.
 
+mod in_place;
 mod kubectl;
+mod signer;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Subcommand, ValueEnum};
 use isthmus_pki::{
-    Authority, Key,
-    authority::{crl_number, crl_to_pem},
     doctor::{self, ClusterBuilder, Inventory, Severity},
-    istio::{self, Cacerts, Files, Signer, Step},
-    kubernetes,
+    istio::{self, Files, Signer, Step},
     x509::{self, PemFile},
 };
-use time::OffsetDateTime;
-use zeroize::Zeroizing;
 
-use crate::{
-    files::{self, New},
-    secret,
-};
+use crate::files::{self, New};
 use kubectl::Kubectl;
 
 #[derive(Subcommand)]
@@ -95,64 +86,11 @@ impl StepArg {
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     let Command::Istio(args) = command;
-    let ours = signer(args)?;
+    let ours = signer::read(args)?;
     if args.context.is_empty() {
         return offline(args, &ours);
     }
     in_clusters(args, &ours)
-}
-
-fn signer(args: &Istio) -> anyhow::Result<Signer> {
-    let passphrase =
-        args.passphrase_file.as_deref().map(|file| secret::passphrase(Some(file))).transpose()?;
-    let key = Key::from_pem(&files::read_secret(&args.ca_key)?, passphrase.as_ref().map(|p| p.as_slice()))
-        .with_context(|| args.ca_key.display().to_string())?;
-    let mut roots = Vec::new();
-    for path in &args.root {
-        roots.extend(certificates(path)?);
-    }
-    let chain = certificates(&args.ca)?;
-    let mut crls = String::new();
-    for path in &args.crl {
-        crls.push_str(&lists(path)?);
-    }
-    if let Some(ca) = chain.first().filter(|_| !crls.is_empty()) {
-        crls.push_str(&own_list(ca, &key, &crls).with_context(|| args.ca.display().to_string())?);
-    }
-    let key = Zeroizing::new(key.to_pem().as_bytes().to_vec());
-    Ok(Signer { chain, key, roots, crls })
-}
-
-/// The signing CA's own list, if none was given: it revokes nothing and lasts as long as the CA, whose leaves live for a day. Its key is
-/// at hand here and in istiod, which makes no lists.
-fn own_list(ca: &x509::Certificate, key: &Key, given: &str) -> anyhow::Result<String> {
-    let known = x509::read_crls(given.as_bytes()).0.iter().any(|list| list.is_signed_by(ca));
-    if known || !ca.facts.is_ca() {
-        return Ok(String::new());
-    }
-    let authority = Authority::load(ca.der.clone(), Key::from_pkcs8(&key.to_pkcs8())?)?;
-    let (now, end) = (crate::now(), OffsetDateTime::from_unix_timestamp(ca.facts.not_after)?);
-    Ok(crl_to_pem(&authority.sign_crl(&[], crl_number(now, 0), now, end)?))
-}
-
-/// All of a file, or an error that names the block.
-fn certificates(path: &Path) -> anyhow::Result<Vec<x509::Certificate>> {
-    let file = PemFile::read(path.display().to_string(), &files::read(path)?);
-    if let Some(bad) = file.rejected.first() {
-        bail!("{}: {}: {}", file.place, bad.place, bad.reason);
-    }
-    if file.certificates.is_empty() {
-        bail!("{}: no certificate in it", file.place);
-    }
-    Ok(file.certificates)
-}
-
-fn lists(path: &Path) -> anyhow::Result<String> {
-    let (lists, rejected) = x509::read_crls(&files::read(path)?);
-    if let Some(bad) = rejected.first() {
-        bail!("{}: {}: {}", path.display(), bad.place, bad.reason);
-    }
-    Ok(lists.iter().map(|list| x509::to_pem("X509 CRL", &list.der)).collect())
 }
 
 /// The files of one step, after everything that istiod and its peers would find wrong with them was looked for.
@@ -180,7 +118,7 @@ fn line(finding: &doctor::Finding) -> String {
 }
 
 fn offline(args: &Istio, ours: &Signer) -> anyhow::Result<()> {
-    let in_place = args.in_place.as_deref().map(read_in_place).transpose()?;
+    let in_place = args.in_place.as_deref().map(in_place::read).transpose()?;
     let place = args.out.as_deref().map_or("cacerts".to_owned(), |dir| dir.display().to_string());
     let files = checked(args, ours, in_place.as_ref(), &place)?;
     if args.dry_run {
@@ -199,28 +137,6 @@ fn offline(args: &Istio, ours: &Signer) -> anyhow::Result<()> {
     }
     let place = args.out.as_ref().or(args.manifest.as_ref()).map_or(place, |path| path.display().to_string());
     crate::say(&summary(&files, "wrote", &place))
-}
-
-/// The Secret as it is in the mesh, from a manifest, or from a directory with its files.
-fn read_in_place(path: &Path) -> anyhow::Result<Files> {
-    let name = || path.display().to_string();
-    if !path.is_dir() {
-        let mut objects =
-            kubernetes::objects(&files::read(path)?).map_err(anyhow::Error::msg).with_context(name)?;
-        let wanted = |name: &str| objects.iter().position(|o| o.kind == "Secret" && o.name == name);
-        let at = wanted("cacerts").or_else(|| wanted("istio-ca-secret"));
-        let at = at.with_context(|| format!("{}: no Secret cacerts or istio-ca-secret in it", name()))?;
-        return Ok(objects.swap_remove(at).data);
-    }
-    let mut found = Files::new();
-    for entry in fs::read_dir(path).with_context(name)? {
-        let entry = entry.with_context(name)?;
-        let file = entry.file_name().to_string_lossy().into_owned();
-        if Cacerts::knows(&file) {
-            found.insert(file, files::read(&entry.path())?);
-        }
-    }
-    Ok(found)
 }
 
 fn write_files(dir: &Path, files: &Files) -> anyhow::Result<()> {
