@@ -56,9 +56,27 @@ struct InspectDocument {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Item {
     Certificate(Box<Certificate>),
-    Request { subject: String, uris: Vec<String>, key_sha256: String },
-    Key { encrypted: bool, key_sha256: Option<String> },
-    Unknown { label: String, reason: String },
+    Request {
+        subject: String,
+        uris: Vec<String>,
+        key_sha256: String,
+    },
+    Key {
+        encrypted: bool,
+        key_sha256: Option<String>,
+    },
+    Unknown {
+        label: String,
+        reason: String,
+    },
+    /// Revocation lists, bundles, tokens and objects, as the library writes and lays them out.
+    #[serde(untagged)]
+    Other {
+        #[serde(flatten)]
+        document: serde_json::Value,
+        #[serde(skip)]
+        lines: Vec<String>,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -89,6 +107,12 @@ impl From<&Found> for Item {
             Found::Request { subject, uris, key_sha256 } => Self::Request { subject, uris, key_sha256 },
             Found::Key { encrypted, key_sha256 } => Self::Key { encrypted, key_sha256 },
             Found::Unknown { label, reason } => Self::Unknown { label, reason },
+            Found::Crl { .. } | Found::Bundle { .. } | Found::Token { .. } | Found::Object { .. } => {
+                Self::Other {
+                    document: serde_json::to_value(found).expect("strings and numbers only"),
+                    lines: inspect::lines(found),
+                }
+            }
         }
     }
 }
@@ -138,6 +162,7 @@ impl Item {
                 ("Private key", if *encrypted { "encrypted" } else { "not encrypted" }.into()),
                 ("Key SHA-256", key_sha256.as_deref().unwrap_or("").into()),
             ]),
+            Self::Other { lines, .. } => lines.iter().for_each(|line| page.line(line)),
             Self::Unknown { label, reason } => page.facts([(label, Cell::new(reason, Tone::Bad))]),
         }
     }

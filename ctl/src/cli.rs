@@ -186,6 +186,29 @@ pub(crate) enum BgpVerb {
 pub(crate) enum CertsVerb {
     /// Shows the certificates in a PEM file; asks no daemon.
     Inspect { file: PathBuf },
+    /// Seventeen checks of directories, files and Istio clusters that share a root; asks no daemon.
+    Doctor(CertsDoctor),
+}
+
+/// Options of `certs doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct CertsDoctor {
+    /// Directories, each of one cluster (such as a cacerts directory), and single files: PEM, or JSON and YAML that kubectl or istioctl
+    /// wrote.
+    #[arg(value_name = "DIR|FILE")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Read a live cluster through kubectl, by its kubeconfig context; several are compared.
+    #[arg(long)]
+    pub(crate) context: Vec<String>,
+    /// Istiod's namespace.
+    #[arg(long, default_value = "istio-system")]
+    pub(crate) namespace: String,
+    /// What Envoy's admin interface answered: /certs, or /stats as text.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) envoy_admin: Vec<PathBuf>,
+    /// Longest life of a workload's certificate, in hours.
+    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) workload_ttl_hours: u16,
 }
 
 #[derive(Debug, Subcommand)]

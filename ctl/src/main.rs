@@ -5,6 +5,7 @@
 
 mod bgp;
 mod certs;
+mod certs_doctor;
 mod certs_inspect;
 mod cli;
 mod client;
@@ -70,6 +71,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Noun::Bgp { verb: BgpVerb::Neighbors { name } } => ask.show(&bgp::Query { name }),
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
+        Noun::Certs { verb: Some(CertsVerb::Doctor(doctor)) } => certs_doctor::doctor(&output, &doctor),
         Noun::Svid { verb: SvidVerb::Fetch(fetch) } => svid::fetch(&output, &fetch),
         Noun::Config { verb: ConfigVerb::Check { file } } => config::check(&output, &file),
         Noun::Generate { what } => generate::generate(what),

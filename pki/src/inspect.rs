@@ -1,18 +1,30 @@
-//! What is in a file: certificates, requests, keys, with the reasons why they would be refused.
+//! What is in a file: certificates, lists, requests, keys, bundles, tokens, Kubernetes objects, with the reasons why they would be
+//! refused. No secret is ever shown: of a key the hash of its public half, of a token everything but its signature.
+
+mod jwks;
+mod lines;
+mod problems;
+mod token;
 
 use serde::Serialize;
 use time::OffsetDateTime;
 
+pub use jwks::Jwk;
+pub use lines::lines;
+
 use crate::{
-    bundle::damaged_blocks,
+    blocks::{Block, blocks},
     csr,
-    facts::{Facts, utc},
-    key::{self, Key},
-    verify,
+    facts::Facts,
+    key::Key,
+    kubernetes::{self, Object},
+    x509::{Crl, KeyFacts, KeyFault},
 };
 
 /// Longest file that is looked at, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
+/// How deep objects within objects are looked at.
+const MAX_DEPTH: usize = 2;
 
 /// One thing found in a file.
 #[derive(Clone, Debug, Serialize)]
@@ -26,6 +38,14 @@ pub enum Item {
         #[serde(flatten)]
         facts: Box<Facts>,
         /// Why it would be refused; empty: by itself it is sound.
+        problems: Vec<String>,
+    },
+    /// A revocation list.
+    Crl {
+        /// What it says.
+        #[serde(flatten)]
+        list: Box<Crl>,
+        /// Why it would be refused.
         problems: Vec<String>,
     },
     /// A signing request whose signature holds.
@@ -44,6 +64,39 @@ pub enum Item {
         /// Hex SHA-256 of its public half, if it can be read.
         key_sha256: Option<String>,
     },
+    /// A JWK set: a SPIFFE bundle document, or keys of tokens alone.
+    Bundle {
+        /// `spiffe_sequence`.
+        sequence: Option<u64>,
+        /// `spiffe_refresh_hint`, in seconds.
+        refresh_hint: Option<u64>,
+        /// Its keys.
+        keys: Vec<Jwk>,
+        /// Why it would be refused.
+        problems: Vec<String>,
+    },
+    /// A JWT-SVID. Its signature is neither checked, which takes the bundle, nor shown.
+    Token {
+        /// `alg`.
+        algorithm: String,
+        /// `kid`.
+        key_id: Option<String>,
+        /// `sub`.
+        subject: Option<String>,
+        /// `aud`.
+        audience: Vec<String>,
+        /// `exp`, seconds since the Unix epoch.
+        expires_at: Option<i64>,
+        /// Why it would be refused.
+        problems: Vec<String>,
+    },
+    /// A Kubernetes object with data.
+    Object {
+        /// Such as "Secret istio-system/cacerts".
+        object: String,
+        /// What each key of its data holds.
+        entries: Vec<Entry>,
+    },
     /// Something we can't read.
     Unknown {
         /// What the PEM block says it is, or "DER".
@@ -53,55 +106,109 @@ pub enum Item {
     },
 }
 
-/// Looks at every PEM block of a file, or at one DER object.
+/// One key of an object's data.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// The key.
+    pub name: String,
+    /// What is in it.
+    pub items: Vec<Item>,
+}
+
+/// Looks at every PEM block of a file, or at one DER object, JSON document, token or Kubernetes manifest.
 pub fn inspect(bytes: &[u8], now: OffsetDateTime) -> Vec<Item> {
-    let unknown = |reason: String| vec![Item::Unknown { label: "file".into(), reason }];
+    look(bytes, now, 0)
+}
+
+fn look(bytes: &[u8], now: OffsetDateTime, depth: usize) -> Vec<Item> {
     if bytes.len() > MAX_LEN {
-        return unknown(format!("{} bytes; more than {MAX_LEN} are not looked at", bytes.len()));
+        return unknown("file", format!("{} bytes; more than {MAX_LEN} are not looked at", bytes.len()));
     }
     if bytes.first() == Some(&0x30) {
         return vec![der(bytes, now)];
     }
-    match pem::parse_many(bytes) {
-        Ok(blocks) if blocks.is_empty() => unknown("neither PEM nor DER".into()),
-        Ok(blocks) => {
-            let damage = damaged_blocks(bytes, blocks.len());
-            let damage = damage.map(|reason| Item::Unknown { label: "PEM".into(), reason });
-            blocks.iter().map(|block| pem_block(block, now)).chain(damage).collect()
-        }
-        Err(e) => unknown(format!("damaged PEM: {e}")),
+    let found: Vec<Item> = blocks(bytes).iter().map(|block| pem_block(block, now)).collect();
+    // A manifest may hold PEM within its text; it is the object that is meant then.
+    if kubernetes::seems(bytes) && depth < MAX_DEPTH {
+        return document(bytes, now, depth);
     }
+    match token::seems(bytes) {
+        true => vec![token::inspect(bytes, now)],
+        false if found.is_empty() => {
+            unknown("file", "neither PEM, DER, a JWK set, a token nor a Kubernetes object".into())
+        }
+        false => found,
+    }
+}
+
+fn unknown(label: &str, reason: String) -> Vec<Item> {
+    vec![Item::Unknown { label: label.into(), reason }]
+}
+
+fn document(bytes: &[u8], now: OffsetDateTime, depth: usize) -> Vec<Item> {
+    if let Some(bundle) = jwks::inspect(bytes, now) {
+        return vec![bundle];
+    }
+    match kubernetes::objects(bytes) {
+        Ok(objects) if objects.is_empty() => {
+            unknown("JSON", "neither a JWK set nor a Kubernetes object".into())
+        }
+        Ok(objects) => objects.iter().map(|object| entries(object, now, depth)).collect(),
+        Err(why) => unknown("document", why),
+    }
+}
+
+fn entries(object: &Object, now: OffsetDateTime, depth: usize) -> Item {
+    let readable = object.data.iter().map(|(name, bytes)| {
+        // An empty value is a mark, such as istio-generated.
+        let items = if bytes.is_empty() { Vec::new() } else { look(bytes, now, depth + 1) };
+        Entry { name: name.clone(), items }
+    });
+    let damaged = object
+        .undecodable
+        .iter()
+        .map(|name| Entry { name: name.clone(), items: unknown("data", "not base64".into()) });
+    Item::Object { object: object.place(), entries: readable.chain(damaged).collect() }
 }
 
 /// True if nothing in it would be refused.
 pub fn is_sound(items: &[Item]) -> bool {
     items.iter().all(|item| match item {
-        Item::Certificate { problems, .. } => problems.is_empty(),
+        Item::Certificate { problems, .. }
+        | Item::Crl { problems, .. }
+        | Item::Bundle { problems, .. }
+        | Item::Token { problems, .. } => problems.is_empty(),
+        Item::Object { entries, .. } => entries.iter().all(|entry| is_sound(&entry.items)),
         Item::Unknown { .. } => false,
         Item::Request { .. } | Item::Key { .. } => true,
     })
 }
 
-fn pem_block(block: &pem::Pem, now: OffsetDateTime) -> Item {
-    match block.tag() {
-        "CERTIFICATE" => match Facts::parse(block.contents()) {
-            Ok(facts) => certificate(facts, now),
-            Err(e) => Item::Unknown { label: block.tag().into(), reason: e.to_string() },
+fn pem_block(block: &Block, now: OffsetDateTime) -> Item {
+    let label = block.label.as_str();
+    let bad = |reason: String| Item::Unknown { label: label.into(), reason };
+    let bytes = match &block.contents {
+        _ if label.ends_with("PRIVATE KEY") => return private_key(label, KeyFacts::from_block(block)),
+        Ok(bytes) => bytes,
+        Err(why) => return bad(format!("{}: {why}", block.place())),
+    };
+    match label {
+        "CERTIFICATE" => match Facts::parse(bytes) {
+            Ok(facts) => problems::certificate(facts, now),
+            Err(e) => bad(e.to_string()),
         },
-        "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" => request(block.contents(), block.tag()),
-        "PRIVATE KEY" => private_key(Key::from_pkcs8(block.contents())),
-        "ENCRYPTED PRIVATE KEY" => Item::Key { encrypted: true, key_sha256: None },
-        label => {
-            Item::Unknown { label: label.into(), reason: "not a certificate, request or PKCS#8 key".into() }
-        }
+        "X509 CRL" => Crl::parse(bytes).map_or_else(bad, |list| problems::list(list, now)),
+        "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" => request(bytes, label),
+        _ => bad("not a certificate, list, request or private key".into()),
     }
 }
 
 fn der(bytes: &[u8], now: OffsetDateTime) -> Item {
-    match (Facts::parse(bytes), csr::parse(bytes), Key::from_pkcs8(bytes)) {
-        (Ok(facts), ..) => certificate(facts, now),
-        (_, Ok(_), _) => request(bytes, "DER"),
-        (.., Ok(key)) => private_key(Ok(key)),
+    match (Facts::parse(bytes), csr::parse(bytes), Key::from_pkcs8(bytes), Crl::parse(bytes)) {
+        (Ok(facts), ..) => problems::certificate(facts, now),
+        (_, Ok(_), ..) => request(bytes, "DER"),
+        (_, _, Ok(key), _) => Item::Key { encrypted: false, key_sha256: Some(key.public().sha256()) },
+        (.., Ok(list)) => problems::list(list, now),
         (Err(e), ..) => Item::Unknown { label: "DER".into(), reason: e.to_string() },
     }
 }
@@ -113,143 +220,13 @@ fn request(bytes: &[u8], label: &str) -> Item {
     }
 }
 
-fn private_key(key: Result<Key, key::Error>) -> Item {
+fn private_key(label: &str, key: Result<KeyFacts, KeyFault>) -> Item {
     match key {
-        Ok(key) => Item::Key { encrypted: false, key_sha256: Some(key.public().sha256()) },
-        Err(e) => Item::Unknown { label: "PRIVATE KEY".into(), reason: e.to_string() },
+        Ok(key) => Item::Key { encrypted: false, key_sha256: Some(key.key_sha256) },
+        Err(KeyFault::Encrypted) => Item::Key { encrypted: true, key_sha256: None },
+        Err(e) => Item::Unknown { label: label.into(), reason: e.to_string() },
     }
-}
-
-fn certificate(facts: Facts, now: OffsetDateTime) -> Item {
-    let kind = match (facts.is_ca(), facts.self_issued, facts.uris.is_empty()) {
-        (true, true, _) => "root",
-        (true, false, _) => "ca",
-        (false, _, false) => "svid",
-        (false, _, true) => "other",
-    };
-    Item::Certificate { kind, problems: problems(&facts, now), facts: Box::new(facts) }
-}
-
-fn problems(facts: &Facts, now: OffsetDateTime) -> Vec<String> {
-    let mut problems: Vec<String> = facts.out_of_date(now).into_iter().collect();
-    if facts.negative_serial {
-        problems.push("its serial number is negative: Go refuses it".into());
-    }
-    if facts.is_ca() {
-        ca_problems(facts, &mut problems)
-    } else {
-        leaf_problems(facts, &mut problems)
-    }
-    problems
-}
-
-fn ca_problems(facts: &Facts, problems: &mut Vec<String>) {
-    if !facts.may_sign_certificates() {
-        problems.push("a CA without keyCertSign issues nothing".into());
-    }
-    if facts.name_constraints {
-        problems.push("it has name constraints: rustls and Istio ambient refuse constraints on URIs".into());
-    }
-    let both = |usages: &Vec<String>| {
-        ["serverAuth", "clientAuth"].iter().all(|want| usages.iter().any(|u| u == want))
-    };
-    if facts.extended_key_usage.as_ref().is_some_and(|usages| !both(usages)) {
-        problems.push(
-            "its extKeyUsage limits everything below it; it needs both serverAuth and clientAuth, or none"
-                .into(),
-        );
-    }
-}
-
-fn leaf_problems(facts: &Facts, problems: &mut Vec<String>) {
-    if let Err(e) = verify::check_leaf(facts) {
-        problems.push(e.to_string());
-    }
-    for usage in ["serverAuth", "clientAuth"] {
-        if !facts.extended_key_usage.as_ref().is_some_and(|usages| usages.iter().any(|u| u == usage)) {
-            problems.push(format!("its extKeyUsage lacks {usage}"));
-        }
-    }
-}
-
-/// Lines for a person.
-pub fn lines(item: &Item) -> Vec<String> {
-    match item {
-        Item::Certificate { kind, facts, problems } => certificate_lines(kind, facts, problems),
-        Item::Request { subject, uris, key_sha256 } => vec![
-            "certificate request, signature holds".into(),
-            format!("  calls itself  {subject} {}", uris.join(" ")),
-            format!("  key SHA-256   {key_sha256}"),
-        ],
-        Item::Key { encrypted, key_sha256 } => vec![
-            format!("private key, {}", if *encrypted { "encrypted" } else { "not encrypted" }),
-            format!(
-                "  key SHA-256   {}",
-                key_sha256.as_deref().unwrap_or("not shown without the passphrase")
-            ),
-        ],
-        Item::Unknown { label, reason } => vec![format!("{label}: {reason}")],
-    }
-}
-
-fn certificate_lines(kind: &str, facts: &Facts, problems: &[String]) -> Vec<String> {
-    let mut lines = vec![
-        format!("certificate ({kind})"),
-        format!("  SPIFFE ID     {}", facts.uris.join(", ")),
-        format!("  subject       {}", facts.subject),
-        format!("  issuer        {}", facts.issuer),
-        format!("  serial        {}", facts.serial),
-        format!("  valid         {} to {}", utc(facts.not_before), utc(facts.not_after)),
-        format!("  SHA-256       {}", facts.sha256),
-        format!("  key SHA-256   {}", facts.key_sha256),
-    ];
-    if !facts.dns_names.is_empty() {
-        lines.push(format!("  DNS names     {}", facts.dns_names.join(", ")));
-    }
-    if let Some(path_len) = facts.basic_constraints.and_then(|b| b.path_len) {
-        lines.push(format!("  path length   {path_len}"));
-    }
-    lines.extend(problems.iter().map(|problem| format!("  problem       {problem}")));
-    lines
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use time::Duration;
-
-    use super::*;
-    use crate::testing::{Fabric, NOW};
-
-    #[test]
-    fn says_what_it_is_and_why_it_is_refused() {
-        let fabric = Fabric::shared();
-        let (leaf, key) = fabric.node("gw1");
-        let file =
-            crate::bundle::to_pem(&[leaf, fabric.site.certificate().clone(), fabric.root_certificate()]);
-        let items = inspect((file + &key.to_pem()).as_bytes(), NOW);
-        let kinds: Vec<_> = items.iter().map(|item| lines(item)[0].clone()).collect();
-        assert_eq!(
-            kinds,
-            ["certificate (svid)", "certificate (ca)", "certificate (root)", "private key, not encrypted"]
-        );
-        assert!(is_sound(&items));
-        let json = serde_json::to_string(&items).unwrap();
-        assert!(json.contains(r#""type":"certificate","kind":"svid""#), "{json}");
-        let late = inspect(fabric.site.certificate(), NOW + Duration::days(100));
-        assert!(lines(&late[0]).iter().any(|line| line.contains("expired")));
-        assert!(!is_sound(&late));
-        assert!(!is_sound(&inspect(b"hello", NOW)));
-        let cut = key.to_pem().to_string() + "-----BEGIN CERTIFICATE-----\nAAAA\n";
-        assert!(!is_sound(&inspect(cut.as_bytes(), NOW)), "a block that does not end is no sound file");
-    }
-
-    proptest! {
-        #[test]
-        fn random_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = inspect(&bytes, NOW);
-            bytes.insert(0, 0x30);
-            let _ = inspect(&bytes, NOW);
-        }
-    }
-}
+mod tests;

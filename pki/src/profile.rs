@@ -10,8 +10,9 @@
 //! [`crate::Facts::site`] reads it. CAs carry no name constraints: rustls and Istio's ambient mode refuse chains that constrain URIs.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyIdMethod, KeyUsagePurpose, SanType, SerialNumber, string::Ia5String,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa,
+    KeyIdMethod, KeyUsagePurpose, SanType, SerialNumber,
+    string::{Ia5String, PrintableString},
 };
 use time::{Duration, OffsetDateTime};
 
@@ -143,8 +144,9 @@ impl Profile {
             }
             Self::Svid { .. } => {}
         }
-        // serialNumber, X.520 section 6.2.9.
-        name.push(DnType::CustomDnType(vec![2, 5, 4, 5]), hex::encode(serial.0));
+        // serialNumber, X.520 section 6.2.9; RFC 5280 appendix A.1 wants it printable, and a UTF8String is refused by strict readers.
+        let number = PrintableString::try_from(hex::encode(serial.0)).expect("hex digits are printable");
+        name.push(DnType::CustomDnType(vec![2, 5, 4, 5]), DnValue::PrintableString(number));
         name
     }
 

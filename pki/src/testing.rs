@@ -1,5 +1,7 @@
 //! A small fabric for the tests of this crate, on a clock of its own.
 
+pub(crate) mod forge;
+
 use std::sync::LazyLock;
 
 use rcgen::{
@@ -64,6 +66,10 @@ impl Fabric {
 
     pub(crate) fn bundle(&self) -> Bundle {
         Bundle::parse(self.root.certificate()).unwrap()
+    }
+
+    pub(crate) fn site_key_pem(&self) -> zeroize::Zeroizing<String> {
+        self.site_key.to_pem()
     }
 
     /// A node's SVID, for a day.

@@ -5,7 +5,10 @@
 //! bare machine.
 
 pub mod bins;
+pub mod corpus;
 pub mod files;
+pub mod forge;
+pub mod kube_api;
 pub mod link;
 pub mod mesh;
 pub mod netns;

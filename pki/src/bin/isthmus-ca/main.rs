@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod crl;
+mod export;
 mod files;
 mod generate;
 mod inspect;
@@ -19,6 +20,7 @@ mod sitting;
 mod token;
 mod transcript;
 mod verify;
+mod verify_as;
 
 use std::{
     io::{self, Write as _},
@@ -53,6 +55,9 @@ enum Command {
     /// A node's certificate: request it at the node, sign it with the site CA.
     #[command(subcommand)]
     Node(node::Command),
+    /// A site CA for other people's programs.
+    #[command(subcommand)]
+    Export(export::Command),
     /// A site CA's request, held against the plan of the ceremony.
     #[command(subcommand)]
     Csr(review::Command),
@@ -70,7 +75,7 @@ enum Command {
     Transcript(transcript::Command),
     /// Show what is in a PEM or DER file, and why it would be refused.
     Inspect(inspect::Args),
-    /// Verify a chain the way every Isthmus node does.
+    /// Verify a chain the way every Isthmus node does, or as others will.
     Verify(verify::Args),
     /// Write shell completions and man pages.
     #[command(hide = true)]
@@ -99,7 +104,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Share(command) => share::run(&command)?,
         Command::Transcript(command) => transcript::run(&command)?,
         Command::Inspect(args) => return inspect::run(&args),
-        Command::Verify(args) => verify::run(&args)?,
+        Command::Export(command) => export::run(&command)?,
+        Command::Verify(args) => return verify::run(&args),
         Command::Generate(args) => generate::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -133,6 +139,12 @@ fn say(lines: &[String]) -> anyhow::Result<()> {
         writeln!(out, "{line}").context("standard output")?;
     }
     Ok(())
+}
+
+/// A line for the person at the keyboard that is no data.
+fn note(line: &str) {
+    // Standard error gone: there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Command-line value parser: "90d", "24h".
