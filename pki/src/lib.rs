@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod authority;
 pub mod bundle;
 pub mod csr;
