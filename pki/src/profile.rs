@@ -8,6 +8,8 @@
 //!
 //! CAs carry no name constraints: rustls and Istio's ambient mode refuse chains that constrain URIs.
 
+use std::fmt;
+
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyIdMethod, KeyUsagePurpose, SanType, SerialNumber, string::Ia5String,
@@ -75,6 +77,13 @@ impl Serial {
     pub fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[0] = bytes[0] & 0x3f | 0x40;
         Self(bytes)
+    }
+}
+
+/// Lower-case hex, as [`crate::Facts`] has it.
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -207,6 +216,11 @@ fn dns(name: &str) -> Result<SanType, Error> {
 /// Common name of a site's CA.
 pub fn site_ca_name(site: &str) -> String {
     shorten(&format!("Isthmus site CA {site}")).to_owned()
+}
+
+/// Subject of an SVID as people read it, in the words of [`crate::Facts`].
+pub fn svid_subject(trust_domain: &TrustDomain, serial: Serial) -> String {
+    format!("O={}, serialNumber={serial}", shorten(trust_domain.as_str()))
 }
 
 /// Names here are ASCII, so a byte is a character.
