@@ -3,13 +3,14 @@
 //! One trust domain per fabric, an offline root, one CA per site, X.509-SVIDs below it (`profile` has the table).
 //! [`id`] parses SPIFFE IDs, [`key`] holds private keys, [`csr`] believes a request's public key and nothing else,
 //! [`authority`] issues and revokes, [`shamir`] and [`share`] split what opens the root, [`plan`] and [`transcript`] are what an auditor
-//! reads; [`bundle`] reads roots and chains, [`verify`] and [`jwt`] decide whom to believe, [`crl`] whom no longer, [`inspect`]
-//! explains a file.
+//! reads; [`bundle`] reads roots and chains, [`verify`] and [`jwt`] decide whom to believe, [`crl`] whom no longer, [`audit`] makes and
+//! checks the issuer's log, [`inspect`] explains a file.
 //! For the programs of others: [`x509`] reads what their CAs make, [`families`] says what their verifiers say, [`istio`] plans what
 //! istiod is given, [`doctor`] examines meshes.
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod authority;
 pub mod blocks;
 pub mod bundle;

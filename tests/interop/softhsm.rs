@@ -13,8 +13,9 @@ use std::{
 };
 
 use isthmus_lab::bins::Bins;
-use isthmus_pki::{Authority, Curve, Key, Profile, Serial, TrustDomain};
+use isthmus_pki::{Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain, TrustStore, jwt, verify};
 use isthmus_token::{Error, Location, TokenKey, Uri};
+use isthmusd::identity::{Identity, Issuer, IssuerConfig, KeySource, Requester, SiteCa, audit::Log};
 use time::{Duration, OffsetDateTime};
 
 const MODULES: [&str; 2] =
@@ -255,6 +256,62 @@ fn keys_of_one_token_sign_side_by_side() {
             });
         }
     });
+}
+
+/// A daemon's issuer whose site CA never leaves the token: certificates, tokens, and the head of its log.
+#[test]
+fn an_issuer_signs_with_a_site_ca_in_a_token() {
+    const TEST: &str = "an_issuer_signs_with_a_site_ca_in_a_token";
+    let Some(module) = env::var_os("ISTHMUS_TEST_MODULE") else {
+        let Some(token) = Token::new(TEST) else { return };
+        let mut child = Command::new(env::current_exe().unwrap());
+        child.args(["--exact", TEST]).env("SOFTHSM2_CONF", token.path("softhsm2.conf"));
+        child.env("ISTHMUS_TEST_DIR", token.dir.path());
+        assert!(child.env("ISTHMUS_TEST_MODULE", token.module).status().unwrap().success());
+        return;
+    };
+    let dir = PathBuf::from(env::var_os("ISTHMUS_TEST_DIR").unwrap());
+    let (now, year) = (std::time::SystemTime::now(), Duration::days(365));
+    let uri = "pkcs11:token=isthmus;object=issuer";
+    let location =
+        Location::new(Uri::parse(uri).unwrap(), Some(module.clone().into()), PIN.as_bytes()).unwrap();
+    let key = external(location.generate(isthmus_token::Curve::P256).unwrap());
+    let domain = TrustDomain::parse("a").unwrap();
+    let root =
+        Authority::root(&domain, Key::generate(Curve::P384).unwrap(), year, serial(), now.into()).unwrap();
+    let profile = Profile::SiteCa { site: "s".into(), lifetime: year };
+    let certificate = root.issue(&profile, &key.public(), serial(), now.into()).unwrap().certificate;
+    drop(key);
+    fs::write(dir.join("ca.pem"), isthmus_pki::bundle::to_pem([&certificate])).unwrap();
+    let mut config = IssuerConfig::new(dir.join("ca.pem"), dir.join("unused"), &dir);
+    config.key =
+        KeySource::Token { uri: uri.into(), module: module.clone().into(), pin_file: dir.join("pin") };
+
+    let roots = Bundle::parse(root.certificate()).unwrap();
+    let ca = SiteCa::load(&config, &roots, Some("s"), now).unwrap();
+    let issuer = Issuer::new(ca, &config, Log::open(&config.audit, now).unwrap()).unwrap();
+    let bundle = issuer.publish(&roots, now).unwrap();
+    let identity = Identity {
+        id: domain.member("/w").unwrap(),
+        ttl: std::time::Duration::from_secs(3600),
+        jwt_ttl: std::time::Duration::from_secs(300),
+        dns_names: Vec::new(),
+        hint: String::new(),
+        federates_with: Vec::new(),
+    };
+    let workload = Requester::Workload { uid: 1, pid: 1 };
+    let svid = issuer.issue(&identity, &workload, now).unwrap();
+    let store = TrustStore::from(bundle);
+    verify::verify(&svid.chain, &store, verify::Purpose::Client, now.into()).unwrap();
+    let token = issuer.mint(&identity, &["db".into()], &workload, now).unwrap();
+    jwt::validate(&token.token, "db", &store, now.into()).unwrap();
+
+    fs::write(dir.join("pin"), "0000").unwrap();
+    let error = SiteCa::load(&config, &roots, Some("s"), now).err().unwrap().to_string();
+    assert!(
+        error.contains("object=issuer") && error.contains("refuses the PIN") && !error.contains("0000"),
+        "{error}"
+    );
 }
 
 fn external(key: TokenKey) -> Key {

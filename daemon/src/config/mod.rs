@@ -191,7 +191,7 @@ struct Raw {
     metrics: Option<metrics::RawConfig>,
     fabric: Option<Spanned<toml::Table>>,
     dns: Option<Spanned<toml::Table>>,
-    audit: Option<Spanned<toml::Table>>,
+    audit: Option<Spanned<identity::RawAuditConfig>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -205,7 +205,7 @@ struct RawNode {
 impl Raw {
     /// `None` only if a problem was recorded; a section that fails does not keep the others from being checked.
     fn check(self, c: &mut Checker<'_>, path: &Path) -> Option<Config> {
-        for (name, section) in [("fabric", &self.fabric), ("dns", &self.dns), ("audit", &self.audit)] {
+        for (name, section) in [("fabric", &self.fabric), ("dns", &self.dns)] {
             unsupported(c, section.as_ref().map(Spanned::span), &format!("[{name}]"));
         }
         check_dependencies(&self, c);
@@ -219,7 +219,10 @@ impl Raw {
         let stale_time = bgp.as_ref().and_then(Option::as_ref).map(|bgp| bgp.graceful_restart);
         let fib = self.fib.map(|raw| raw.into_inner().check(c, interface, stale_time.unwrap_or_default()));
         let identity = self.identity.map(|raw| raw.into_inner().check(c));
-        let issuer = self.issuer.map(|raw| raw.into_inner().check(c));
+        let audit = self.audit.map(|raw| raw.into_inner().check(c, &state_dir));
+        let issuer = self
+            .issuer
+            .map(|raw| raw.into_inner().check(c, &state_dir, audit.as_ref().and_then(Option::clone)));
         let workload_api = self.workload_api.map(|raw| raw.into_inner().check(c));
         let federation = self.federation.map(|raw| raw.into_inner().check(c, &state_dir));
         let metrics = self.metrics.map(|raw| raw.check(c));
@@ -230,7 +233,7 @@ impl Raw {
             bgp: all_or_none(bgp)?,
             fib: all_or_none(fib)?,
             identity: all_or_none(identity)?,
-            issuer: all_or_none(issuer)?,
+            issuer: all_or_none(audit).and(all_or_none(issuer))?,
             workload_api: all_or_none(workload_api)?,
             federation: all_or_none(federation)?,
             api: self.api.unwrap_or_default().check(c),
@@ -271,6 +274,13 @@ fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
             section.span(),
             "[federation] does not know which trust domain is ours",
             "add [identity] with trust_bundle, svid and key",
+        );
+    }
+    if let Some(section) = raw.audit.as_ref().filter(|_| raw.issuer.is_none()) {
+        c.problem(
+            section.span(),
+            "[audit] has nothing to write: this node issues nothing",
+            "add [issuer] with this site's CA, or remove the section",
         );
     }
     if let Some(section) = raw.issuer.as_ref().filter(|_| raw.identity.is_none()) {

@@ -12,11 +12,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
+    audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
     federation::{Federation, FederationError},
-    issuing::{self, Issuer},
+    issuing::{self, Issuer, SiteCa},
     material::{self, Material},
+    publishing,
     registration::{self, Registry},
     trust::Trust,
     workload::{Server, Supply},
@@ -31,6 +33,9 @@ pub enum Error {
     /// `[issuer]`
     #[error(transparent)]
     Issuer(#[from] issuing::Error),
+    /// `[audit]`
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
     /// A `[[workload_api.entry]]`.
     #[error(transparent)]
     Entry(#[from] registration::Error),
@@ -96,6 +101,7 @@ pub async fn start(
         server: AsyncMutex::new(None),
     }));
     handle.apply(config, issuer, workload_api).await?;
+    handle.0.tasks.spawn(publishing::run(handle.clone()));
     Ok(handle)
 }
 
@@ -114,13 +120,13 @@ fn load_files(
     issuer: Option<&IssuerConfig>,
     node: Option<(&str, &str)>,
     now: SystemTime,
-) -> Result<(Option<Material>, Option<Arc<Issuer>>), Error> {
+) -> Result<(Option<Material>, Option<SiteCa>), Error> {
     let material = config.map(|config| Material::load(config, node, now)).transpose()?;
     let issuer = match (issuer, &material) {
         (None, _) => None,
         (Some(_), None) => return Err(Error::IssuerAlone),
         (Some(config), Some(own)) => {
-            Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
+            Some(SiteCa::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
         }
     };
     Ok((material, issuer))
@@ -162,13 +168,32 @@ impl Handle {
         now: SystemTime,
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
-        let (material, issuer) = load_files(config, issuer, node, now)?;
+        let (material, site_ca) = load_files(config, issuer, node, now)?;
+        let issuer = match (issuer, site_ca) {
+            (Some(config), Some(site_ca)) => Some(self.issuer(config, site_ca, now)?),
+            _ => None,
+        };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
-            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
+            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own, now)?),
             _ => return Err(Error::WorkloadApiAlone),
         };
         Ok(Loaded { material, issuer, supply })
+    }
+
+    fn issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
+        let log = self.log(config, now)?;
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone();
+        Ok(Issuer::after(current.as_deref(), ca, config, log)?)
+    }
+
+    /// The open log if it is that of the configuration: a file has one writer.
+    fn log(&self, config: &IssuerConfig, now: SystemTime) -> Result<Arc<Log>, audit::Error> {
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        match current.issuer.as_ref().map(|issuer| issuer.audit()) {
+            Some(log) if log.path() == config.audit.file => Ok(log.clone()),
+            _ => Log::open(&config.audit, now),
+        }
     }
 
     async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
@@ -177,14 +202,22 @@ impl Handle {
             .await
     }
 
+    /// What callers are answered from, with the bundles of other domains as they are now; and what those domains are shown of ours.
+    fn hand_out(&self, own: Option<&Material>, supply: Option<&Supply>) {
+        self.0.federation.show(own, supply);
+        self.0.supply.send_modify(|current| {
+            *current = supply.cloned();
+            self.0.federation.join(current);
+        });
+    }
+
     fn install(&self, loaded: Loaded) -> Vec<String> {
         let mut current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = differences(&current, &loaded);
-        self.0.federation.show(loaded.material.as_ref(), loaded.supply.as_ref());
-        self.0.supply.send_modify(|supply| {
-            supply.clone_from(&loaded.supply);
-            self.0.federation.join(supply);
-        });
+        if let Some(issuer) = &loaded.issuer {
+            issuer.begin(current.issuer.as_deref());
+        }
+        self.hand_out(loaded.material.as_ref(), loaded.supply.as_ref());
         let before = std::mem::replace(&mut *current, loaded).certificates();
         let after = current.certificates();
         certificates::export(before.iter().chain(&after), &after);
@@ -224,6 +257,9 @@ impl Handle {
         let Some(own) = certificates.iter().find(|c| c.kind == Kind::NodeSvid) else {
             return (true, "no identity configured".into());
         };
+        if let Some(trouble) = self.audit_trouble() {
+            return (false, trouble);
+        }
         let now = time::OffsetDateTime::now_utc().unix_timestamp();
         let issued = certificates.iter().filter(|c| c.kind == Kind::WorkloadSvid).count();
         let first = certificates.iter().min_by_key(|c| c.not_after).unwrap_or(own);
@@ -241,12 +277,44 @@ impl Handle {
         (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
     }
 
+    /// Brings the keys for tokens up to date, and supplies the bundle with them where it differs. When to do so again.
+    pub(super) async fn republish(&self, now: SystemTime) -> Option<SystemTime> {
+        // Not while a reload is under way: it publishes by itself.
+        let _server = self.0.server.lock().await;
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let (issuer, own) = (loaded.issuer.clone()?, loaded.material.clone()?);
+        let supply = loaded.supply.as_mut()?;
+        match issuer.publish(&own.bundle, now) {
+            Ok(bundle) if bundle != *supply.trust.own() => {
+                supply.trust = Arc::new(supply.trust.with_own(bundle));
+                self.hand_out(Some(&own), Some(supply));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the bundle can't be brought up to date; trying again in a minute")
+            }
+        }
+        Some(issuer.publish_due(now))
+    }
+
+    pub(super) fn shutdown(&self) -> &CancellationToken {
+        &self.0.shutdown
+    }
+
+    fn audit_trouble(&self) -> Option<String> {
+        let loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
+    }
+
     /// Returns once everything has ended after the shutdown token: streams are closed and the socket file is gone.
     pub async fn stopped(&self) {
         self.0.shutdown.cancelled().await;
         *self.0.server.lock().await = None;
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        // The last one to hold the audit log closes it.
+        self.0.supply.send_replace(None);
+        *self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Loaded::default();
     }
 }
 
@@ -254,9 +322,10 @@ fn supply(
     api: &WorkloadApiConfig,
     issuer: &Arc<Issuer>,
     own: &Material,
-) -> Result<Supply, registration::Error> {
+    now: SystemTime,
+) -> Result<Supply, Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
-    let trust = Arc::new(Trust::new(own.bundle.clone()));
+    let trust = Arc::new(Trust::new(issuer.publish(&own.bundle, now)?));
     Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
 }
 
@@ -291,4 +360,15 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
         changes.push(format!("workload_api: {} entries", registry(new).map_or(0, |registry| registry.len())));
     }
     changes
+}
+
+#[cfg(test)]
+impl Handle {
+    pub(super) fn current_issuer(&self) -> Option<Arc<Issuer>> {
+        self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone()
+    }
+
+    pub(super) fn trust(&self) -> Option<Arc<Trust>> {
+        self.0.supply.borrow().as_ref().map(|supply| supply.trust.clone())
+    }
 }

@@ -4,13 +4,17 @@
 //! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
 
 pub mod attest;
+pub mod audit;
 mod certificates;
 mod config;
 pub mod federation;
 mod files;
 mod handle;
 mod issuing;
+#[cfg(test)]
+mod log_watch;
 mod material;
+mod publishing;
 mod registration;
 #[cfg(test)]
 mod tests;
@@ -24,7 +28,7 @@ pub(crate) use federation::RawFederationConfig;
 pub use federation::{Federation, FederationConfig, FederationError};
 pub use files::FileError;
 pub use handle::{Error, Handle, check, start};
-pub use issuing::{Error as IssuerError, Issuer};
+pub use issuing::{Certified, Error as IssuerError, Issuer, JwtSvid, Limited, Requester, SiteCa, Svid};
 pub use material::{Error as MaterialError, Material};
 pub use registration::{Error as EntryError, Identity, Registry};
 pub use trust::Trust;

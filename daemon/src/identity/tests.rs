@@ -103,7 +103,7 @@ impl Files {
     }
 
     fn issuer(&self) -> IssuerConfig {
-        IssuerConfig { certificate: self.path("site-ca.pem"), key: self.path("site-ca.key") }
+        IssuerConfig::new(self.path("site-ca.pem"), self.path("site-ca.key"), self.dir.path())
     }
 
     fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
@@ -146,8 +146,15 @@ struct Node {
     shutdown: CancellationToken,
 }
 
+impl Drop for Node {
+    fn drop(&mut self) {
+        log_watch::check();
+    }
+}
+
 impl Node {
     async fn new(entries: Vec<Entry>) -> Self {
+        log_watch::begin();
         let (files, shutdown) = (Files::new(), CancellationToken::new());
         let node = Some((NODE.0.to_string(), NODE.1.to_string()));
         let api = Some(files.workload_api(entries));
@@ -430,7 +437,7 @@ fn material_is_refused_with_file_and_remedy() {
     files.write("node.key", &Key::generate(Curve::P256).unwrap().to_pem(), 0o600);
     has(&error(files.load()), &["node.pem", "node.key", "does not belong"]);
     fs::remove_file(files.path("node.key")).unwrap();
-    has(&error(files.load()), &["node.key", "No such file"]);
+    has(&error(files.load()), &["node.key", "no such file"]);
 
     let files = Files::new();
     let at = |now| Material::load(&files.config(), Some(NODE), now);
@@ -456,15 +463,15 @@ fn material_is_refused_with_file_and_remedy() {
 #[test]
 fn an_issuer_is_refused_with_file_and_remedy() {
     let files = Files::new();
-    let load = |bundle: &Bundle, site| Issuer::load(&files.issuer(), bundle, Some(site), SystemTime::now());
+    let load = |bundle: &Bundle, site| SiteCa::load(&files.issuer(), bundle, Some(site), SystemTime::now());
     load(&files.bundle(), NODE.0).unwrap();
     has(&error(load(&files.bundle(), "other").map(drop)), &["site-ca.pem", "site \"other\""]);
     has(&error(load(&Files::new().bundle(), NODE.0).map(drop)), &["site-ca.pem", "another root"]);
     let late = SystemTime::now() + Duration::from_secs(100 * 86_400);
-    let result = Issuer::load(&files.issuer(), &files.bundle(), Some(NODE.0), late);
+    let result = SiteCa::load(&files.issuer(), &files.bundle(), Some(NODE.0), late);
     has(&error(result.map(drop)), &["site-ca.pem", "expired"]);
-    let leaf = IssuerConfig { certificate: files.path("node.pem"), key: files.path("node.key") };
-    let result = Issuer::load(&leaf, &files.bundle(), None, SystemTime::now());
+    let leaf = IssuerConfig::new(files.path("node.pem"), files.path("node.key"), files.dir.path());
+    let result = SiteCa::load(&leaf, &files.bundle(), None, SystemTime::now());
     has(&error(result.map(drop)), &["node.pem", "not a CA"]);
 }
 
@@ -561,4 +568,85 @@ async fn a_federated_bundle_reaches_the_streams_and_outlives_a_reload() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(node.handle.trust().unwrap().own(), &node.files.bundle());
+}
+
+fn identity(path: &str) -> Identity {
+    Identity {
+        id: domain().member(path).unwrap(),
+        ttl: Duration::from_secs(3600),
+        jwt_ttl: Duration::from_secs(300),
+        dns_names: Vec::new(),
+        hint: String::new(),
+        federates_with: Vec::new(),
+    }
+}
+
+// spiffe/spire#6732, rust-spiffe 0.17: every test with a `Node` ends with this check; this one sees to it that there are lines.
+#[tokio::test]
+async fn no_log_line_holds_a_secret() {
+    let selector = Entry { selectors: vec![Selector::Gid(log_watch::SELECTOR)], ..hour("/b") };
+    let node = Node::new(vec![hour("/a"), selector.clone()]).await;
+    let mut stream = node.fetch().await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    let issuer = node.handle.current_issuer().unwrap();
+    let identity = identity("/a");
+    let requester = Requester::Workload { uid: own_uid(), pid: 1 };
+    issuer.mint(&identity, &["db".into()], &requester, SystemTime::now()).unwrap();
+    issuer
+        .certify(b"-----BEGIN CERTIFICATE REQUEST-----", &identity, &requester, SystemTime::now())
+        .err()
+        .unwrap();
+    node.apply(vec![selector]).await;
+    stream.message().await.unwrap_err();
+    node.shutdown.cancel();
+    node.handle.stopped().await;
+    assert!(log_watch::lines() > 5, "the watcher hears nothing");
+    log_watch::check();
+}
+
+/// A pair of files of which one was replaced: the old pair goes on issuing, and the error names both.
+#[tokio::test]
+async fn a_half_replaced_pair_changes_nothing() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let before = node.handle.current_issuer().unwrap().certificate().clone();
+    node.files.write("site-ca.key", &Key::generate(Curve::P256).unwrap().to_pem(), 0o600);
+    let files = &node.files;
+    let api = Some(files.workload_api(vec![hour("/a")]));
+    let result = node.handle.apply(Some(files.config()), Some(files.issuer()), api).await;
+    has(&error(result), &["site-ca.pem", "site-ca.key", "does not belong"]);
+    assert_eq!(*node.handle.current_issuer().unwrap().certificate(), before);
+    let first = node.fetch().await.unwrap().message().await.unwrap().unwrap();
+    assert_eq!(check(&node.files, &first).len(), 1);
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_is_told_of_and_stops_streams_that_have_nothing() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let issuer = node.handle.current_issuer().unwrap();
+    let disk = audit::tests::Faulty::under(issuer.audit());
+    disk.leave(0);
+    let status = node.fetch().await.unwrap().message().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("audit log"), "{status}");
+    let (fine, summary) = node.handle.summary();
+    assert!(!fine && summary.contains("No space left") && summary.contains("nothing is issued"), "{summary}");
+    disk.leave(u64::MAX);
+    node.fetch().await.unwrap().message().await.unwrap().unwrap();
+    assert!(node.handle.summary().0);
+}
+
+/// The bundle that is supplied carries the key that tokens are signed with.
+#[tokio::test]
+async fn tokens_are_published_before_anybody_has_one() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let trust = node.handle.trust().unwrap();
+    assert_eq!((trust.own().jwt_authorities().len(), trust.own().sequence()), (1, Some(1)));
+    let issuer = node.handle.current_issuer().unwrap();
+    let requester = Requester::Workload { uid: 1, pid: 1 };
+    let identity = identity("/a");
+    let svid = issuer.mint(&identity, &["db".into()], &requester, SystemTime::now()).unwrap();
+    isthmus_pki::jwt::validate(&svid.token, "db", trust.store(), SystemTime::now().into()).unwrap();
+    // Half a day later the next key is in the bundle that everybody is supplied with.
+    node.handle.republish(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
+    assert_eq!(node.handle.trust().unwrap().own().jwt_authorities().len(), 2);
 }

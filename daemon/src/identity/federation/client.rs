@@ -67,7 +67,7 @@ impl Client {
             }
             Profile::Spiffe { endpoint_id, bootstrap_bundle } => {
                 bootstrap(endpoint_id.trust_domain(), bootstrap_bundle)?;
-                files::read(bootstrap_bundle, false)?.to_vec()
+                files::read(bootstrap_bundle)?
             }
         };
         let file = store::file(directory, &config, &bootstrap);
@@ -240,7 +240,7 @@ impl Client {
 
 fn bootstrap(domain: &TrustDomain, path: &std::path::Path) -> Result<Bundle, Error> {
     let wrong = |reason: String| Error::Bootstrap { path: path.to_owned(), reason };
-    let document = Bundle::foreign(domain, &files::read(path, false)?).map_err(|e| wrong(e.to_string()))?;
+    let document = Bundle::foreign(domain, &files::read(path)?).map_err(|e| wrong(e.to_string()))?;
     match (document.bundle.anchors().is_empty(), document.skipped.first()) {
         (false, _) => Ok(document.bundle),
         (true, Some(first)) => Err(wrong(first.to_string())),

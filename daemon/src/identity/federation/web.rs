@@ -14,7 +14,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
 use super::FederationError as Error;
-use crate::identity::files;
+use crate::{identity::files, secret_file::Rule};
 
 /// Where operating systems keep the CAs of the web: Debian and Alpine, Fedora, openSUSE, other musl systems.
 const SYSTEM: [&str; 4] = [
@@ -31,7 +31,7 @@ pub(super) fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
         None => SYSTEM.iter().map(PathBuf::from).find(|path| path.exists()).ok_or(Error::NoSystemRoots)?,
     };
     let wrong = |reason: String| Error::Roots { path: path.clone(), reason };
-    let bytes = files::read(&path, false)?;
+    let bytes = files::read(&path)?;
     let list: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<_, _>>()
         .map_err(|e| wrong(format!("not PEM: {e}")))?;
@@ -59,7 +59,7 @@ pub(super) fn server(certificate: &Path, key: &Path) -> Result<ServerConfig, Err
     let wrong =
         |reason: String| Error::Web { certificate: certificate.to_owned(), key: key.to_owned(), reason };
     let chain = files::certificates(certificate)?;
-    let pem = files::read(key, true)?;
+    let pem = files::secret(key, Rule::Private)?;
     let secret =
         PrivateKeyDer::from_pem_slice(&pem).map_err(|e| wrong(format!("no private key in PEM: {e}")))?;
     server_with(chain, secret).map_err(|e| wrong(e.to_string()))
