@@ -12,6 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
+    attest::Attestor,
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
     issuing::{self, Issuer},
@@ -157,7 +158,10 @@ impl Handle {
         let (material, issuer) = load_files(config, issuer, node, now)?;
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
-            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
+            (Some(api), Some(issuer), Some(own)) => {
+                let before = self.0.supply.borrow().as_ref().map(|supply| supply.attestor.clone());
+                Some(supply(api, issuer, own, before)?)
+            }
             _ => return Err(Error::WorkloadApiAlone),
         };
         Ok(Loaded { material, issuer, supply })
@@ -216,7 +220,11 @@ impl Handle {
                 ),
             );
         }
-        (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
+        let fine = format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after));
+        match self.0.supply.borrow().as_ref().and_then(|supply| supply.attestor.trouble()) {
+            Some(trouble) => (false, format!("{fine}; pods can't be attested: {trouble}")),
+            None => (true, fine),
+        }
     }
 
     /// Returns once everything has ended after the shutdown token: streams are closed and the socket file is gone.
@@ -232,10 +240,15 @@ fn supply(
     api: &WorkloadApiConfig,
     issuer: &Arc<Issuer>,
     own: &Material,
+    before: Option<Arc<Attestor>>,
 ) -> Result<Supply, registration::Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
     let trust = Arc::new(Trust::new(own.bundle.clone()));
-    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
+    let (wants, kubernetes) = (registry.wants(), api.kubernetes.clone());
+    // One that gathers the same goes on: it knows hashes and pods, and callers keep their facts.
+    let attestor = before.filter(|before| before.serves(wants, kubernetes.as_ref()));
+    let attestor = attestor.unwrap_or_else(|| Arc::new(Attestor::new(wants, kubernetes)));
+    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry), attestor })
 }
 
 impl Loaded {

@@ -11,6 +11,7 @@ mod handle;
 mod issuing;
 mod material;
 mod registration;
+mod template;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -23,5 +24,5 @@ pub use files::FileError;
 pub use handle::{Error, Handle, check, start};
 pub use issuing::{Error as IssuerError, Issuer};
 pub use material::{Error as MaterialError, Material};
-pub use registration::{Error as EntryError, Identity, Registry};
+pub use registration::{Error as EntryError, Identity, MAX_IDENTITIES, Registry};
 pub use trust::Trust;

@@ -1,5 +1,6 @@
 //! `[identity]`, `[issuer]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
 
+mod kubernetes;
 mod selector;
 mod workload;
 
@@ -10,6 +11,7 @@ use toml::Spanned;
 
 use crate::config::{Checker, unsupported};
 
+pub use kubernetes::{KubeletTrust, KubernetesConfig};
 pub use selector::Selector;
 pub(crate) use workload::RawWorkloadApiConfig;
 pub use workload::{Entry, WorkloadApiConfig};

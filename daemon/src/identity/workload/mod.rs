@@ -17,7 +17,7 @@ use tonic::transport::Server as GrpcServer;
 
 use crate::unix_socket::{self, Socket};
 
-use super::{certificates::Ledger, issuing::Issuer, registration::Registry, trust::Trust};
+use super::{attest::Attestor, certificates::Ledger, issuing::Issuer, registration::Registry, trust::Trust};
 use connection::Incoming;
 use service::Service;
 
@@ -37,6 +37,8 @@ pub(super) struct Supply {
     pub(super) trust: Arc<Trust>,
     pub(super) issuer: Arc<Issuer>,
     pub(super) registry: Arc<Registry>,
+    /// Gathers what the registry asks about.
+    pub(super) attestor: Arc<Attestor>,
 }
 
 /// Everybody may connect: who gets an identity is decided by attestation, not by the file's mode.

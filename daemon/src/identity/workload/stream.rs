@@ -25,7 +25,7 @@ use tonic::Status;
 
 use super::{Supply, connection::Peer};
 use crate::identity::{
-    attest::Caller,
+    attest::{Caller, Refusal},
     certificates::Holder,
     issuing::{self, Svid},
     registration::Identity,
@@ -100,7 +100,7 @@ impl Feed {
                 },
                 () = self.shutdown.cancelled() => return Err(stopping()),
             };
-            if let Some(message) = self.step(caller, source)? {
+            if let Some(message) = self.step(caller, source).await? {
                 room.send(Ok(message));
             }
             tokio::select! {
@@ -113,21 +113,40 @@ impl Feed {
         }
     }
 
-    fn step<S: Source>(&mut self, caller: &Caller, source: &mut S) -> Result<Option<S::Message>, Status> {
-        if let Err(refusal) = caller.check() {
-            metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
-            return Err(denied());
-        }
-        let supply = self.supply.borrow_and_update();
-        let supply = supply.as_ref().ok_or_else(stopping)?;
-        let identities = supply.registry.identities(&caller.facts());
+    async fn step<S: Source>(
+        &mut self,
+        caller: &Caller,
+        source: &mut S,
+    ) -> Result<Option<S::Message>, Status> {
+        let supply = self.supply.borrow_and_update().clone().ok_or_else(stopping)?;
+        let facts = caller
+            .facts(&supply.attestor, &supply.registry)
+            .await
+            .map_err(|refusal| refused(&self.log, caller, &refusal))?;
+        let identities = supply.registry.identities(&facts);
         if identities.is_empty() {
             log_stranger(&self.log, caller);
             metrics::counter!("isthmus_attestation_refused_total", "reason" => "no_entry").increment(1);
             return Err(denied());
         }
-        source.next(supply, identities, SystemTime::now())
+        source.next(&supply, identities, SystemTime::now())
     }
+}
+
+/// Clients wait and come again after `Unavailable`, and give up what they have after `PermissionDenied`.
+fn refused(log: &Mutex<Limit>, caller: &Caller, refusal: &Refusal) -> Status {
+    metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(not_shown) = log.pass(Instant::now()) {
+        let (uid, pid) = (caller.uid(), caller.pid());
+        tracing::info!(uid, pid, %refusal, not_shown, "a caller of the Workload API is refused");
+    }
+    if refusal.is_passing() { unattested() } else { denied() }
+}
+
+/// Not a word of why: that is the operator's to read.
+fn unattested() -> Status {
+    Status::unavailable("isthmusd can't attest this workload now; try again")
 }
 
 /// The metric counts every one; the log tells of one from time to time and how many it left out.
