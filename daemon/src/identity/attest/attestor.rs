@@ -10,8 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Semaphore;
-
 use super::{
     Refusal, Wants,
     cgroup::{self, Container, Placement},
@@ -21,14 +19,13 @@ use super::{
     names,
     pods::{Pods, Unknown},
     proc::{self, Status},
+    turns::Turns,
 };
 use crate::identity::{
     config::{KubeletTrust, KubernetesConfig},
     registration::Registry,
 };
 
-/// Most callers whose executables and names are looked at together: file systems and name services may be slow.
-const MAX_BLOCKING: usize = 4;
 /// Longest look at a caller's executable and names.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -40,7 +37,7 @@ pub struct Attestor {
     kubernetes: Option<KubernetesConfig>,
     pods: Option<Arc<Pods>>,
     hashes: Arc<Hashes>,
-    turns: Arc<Semaphore>,
+    turns: Turns,
     /// Hashes what marks stand for, with a key that nobody can know.
     keys: RandomState,
 }
@@ -74,7 +71,7 @@ impl Attestor {
             kubernetes,
             pods,
             hashes: Arc::default(),
-            turns: Arc::new(Semaphore::new(MAX_BLOCKING)),
+            turns: Turns::default(),
             keys: RandomState::new(),
         }
     }
@@ -141,7 +138,7 @@ impl Attestor {
             return;
         }
         let (start, hashes, exe) = (Instant::now(), self.hashes.clone(), process.join("exe"));
-        match self.blocking(move || hashes.of(&exe)).await {
+        match self.blocking(facts.uid, move || hashes.of(&exe)).await {
             Ok(Ok(digest)) => facts.sha256 = Some(digest),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a caller's executable can't be hashed: CAP_SYS_PTRACE is needed")
@@ -175,7 +172,7 @@ impl Attestor {
             return Ok(facts);
         }
         let exe: PathBuf = process.join("exe");
-        self.blocking(move || {
+        self.blocking(facts.uid, move || {
             if names {
                 facts.user = names::user(facts.uid);
                 facts.group = names::group(facts.gid);
@@ -190,11 +187,11 @@ impl Attestor {
     /// On a thread that may wait. What hangs there keeps its turn, so that it can't take all threads one by one.
     async fn blocking<T: Send + 'static>(
         &self,
+        uid: u32,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turns = self.turns.clone();
-        let run = async move {
-            let turn = turns.acquire_owned().await.ok()?;
+        let run = async {
+            let turn = self.turns.take(uid).await;
             let work = move || {
                 let result = work();
                 drop(turn);

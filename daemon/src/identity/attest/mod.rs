@@ -23,6 +23,7 @@ mod names;
 mod pidfd;
 mod pods;
 mod proc;
+mod turns;
 mod wants;
 
 use std::{
@@ -160,23 +161,27 @@ impl Caller {
         let mark = attestor.mark(&directory(self.pid), &status)?;
         let before =
             known.take().filter(|known| known.generation == attestor.generation() && known.mark == mark);
-        let now = match before {
+        let kept = match before {
             Some(before) => self.kept(before, attestor, registry).await?,
+            None => None,
+        };
+        let now = match kept {
+            Some(kept) => kept,
             None => self.gathered(status, mark, attestor, registry).await?,
         };
         Ok(known.insert(now).facts.clone())
     }
 
-    /// What is known already, with what may be missing in it or new.
+    /// What is known already, with what may be missing in it or new. `None`: the process has changed meanwhile.
     async fn kept(
         &self,
         mut known: Known,
         attestor: &Attestor,
         registry: &Registry,
-    ) -> Result<Known, Refusal> {
+    ) -> Result<Option<Known>, Refusal> {
         let is_old = known.facts.pod.is_some() && known.at.elapsed() >= POD_AGE;
         if !is_old && !attestor.lacks_hash(&known.facts, registry) {
-            return Ok(known);
+            return Ok(Some(known));
         }
         let directory = directory(self.pid);
         let mut facts = Facts::clone(&known.facts);
@@ -187,14 +192,14 @@ impl Caller {
         }
         attestor.add_hash(&directory, &mut facts, registry).await;
         if facts == *known.facts {
-            return Ok(known);
+            return Ok(Some(known));
         }
         let status = self.look()?;
         if attestor.mark(&directory, &status)? != known.mark {
-            return Err(Refusal::Restless);
+            return Ok(None);
         }
         known.facts = Arc::new(facts);
-        Ok(known)
+        Ok(Some(known))
     }
 
     async fn gathered(
