@@ -17,10 +17,10 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use super::authority::Filter;
 use crate::{
     identity::attest::{Caller, Refusal},
     log_limit::Limit,
+    unix_socket::Mended,
 };
 
 /// Most connections at a time, over all users.
@@ -28,8 +28,6 @@ const MAX_CONNECTIONS: usize = 1024;
 /// Most connections at a time of one user, so that no user can shut the others out.
 const MAX_PER_USER: usize = 256;
 
-/// How many bytes are read at a time: requests are small.
-const READ: usize = 2048;
 /// How long to wait when accepting fails.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -64,8 +62,7 @@ impl Incoming {
         if let Err(refusal) = &peer {
             warn_refused(&mut self.refusals, uid, refusal, Instant::now());
         }
-        let (filter, ready) = (Filter::default(), Vec::new());
-        Some(Connection { stream, filter, ready, peer: Arc::new(peer), _slot: slot })
+        Some(Connection { stream: Mended::new(stream), peer: Arc::new(peer), _slot: slot })
     }
 }
 
@@ -140,10 +137,7 @@ impl Drop for Slot {
 
 /// A connection with the verdict on its peer.
 pub(super) struct Connection {
-    stream: UnixStream,
-    filter: Filter,
-    /// What came through the filter and was not read yet.
-    ready: Vec<u8>,
+    stream: Mended<UnixStream>,
     peer: Peer,
     _slot: Slot,
 }
@@ -157,22 +151,12 @@ impl Connected for Connection {
 }
 
 impl AsyncRead for Connection {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        while this.ready.is_empty() {
-            let mut space = [0; READ];
-            let mut chunk = ReadBuf::new(&mut space);
-            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut chunk))?;
-            if chunk.filled().is_empty() {
-                this.filter.finish(&mut this.ready);
-                break;
-            }
-            this.filter.feed(chunk.filled(), &mut this.ready);
-        }
-        let now = this.ready.len().min(buf.remaining());
-        buf.put_slice(&this.ready[..now]);
-        this.ready.drain(..now);
-        Poll::Ready(Ok(()))
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The SPIFFE Workload API on a unix socket (SPIFFE Workload Endpoint section 3 to 7, Workload API section 5).
 //!
-//! `connection` attests whoever connects, `authority` mends what some clients send there, `service` checks each call's header, `stream`
+//! `connection` attests whoever connects, `service` checks each call's header, `stream`
 //! keeps one caller supplied: it owns what that caller was given and pushes when it changes or ages.
 
-mod authority;
 mod connection;
 mod service;
 mod stream;
