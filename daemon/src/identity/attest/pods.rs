@@ -222,9 +222,11 @@ mod tests {
         Err(Error::Denied { status: 401 })
     }
 
+    type Answer = fn() -> Result<Containers, Error>;
+
     /// Gives its answers in turn, each after a while; the last one again and again.
     struct Script {
-        answers: Mutex<VecDeque<fn() -> Result<Containers, Error>>>,
+        answers: Mutex<VecDeque<Answer>>,
         asked: Arc<AtomicUsize>,
         takes: Duration,
     }
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    fn pods(answers: &[fn() -> Result<Containers, Error>], takes: Duration) -> (Pods, Arc<AtomicUsize>) {
+    fn pods(answers: &[Answer], takes: Duration) -> (Pods, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let answers = Mutex::new(answers.iter().copied().collect());
         let mut pods = Pods::new(Box::new(Script { answers, asked: asked.clone(), takes }));

@@ -188,10 +188,8 @@ fn mount_points_tell_where_the_cgroups_do_not() {
     assert_eq!(mounts(pod, "/mnt", "cgroup2"), Ok(None));
     assert_eq!(mounts(pod, "/sys/fs/cgroups", "cgroup2"), Ok(None));
     assert_eq!(mounts("/", "/sys/fs/cgroup", "cgroup2"), Ok(None));
-    let two = format!(
-        "1 1 0:1 /kubepods/podUID/CID /sys/fs/cgroup/cpu rw - cgroup cgroup rw\n1 1 0:1 /kubepods/podUID/NODE /sys/fs/cgroup/pids rw - cgroup cgroup rw\n"
-    );
-    assert_eq!(from_mountinfo(long(&two).as_bytes()), Err(Conflict::Containers));
+    let two = "1 1 0:1 /kubepods/podUID/CID /sys/fs/cgroup/cpu rw - cgroup cgroup rw\n1 1 0:1 /kubepods/podUID/NODE /sys/fs/cgroup/pids rw - cgroup cgroup rw\n";
+    assert_eq!(from_mountinfo(long(two).as_bytes()), Err(Conflict::Containers));
     assert!(place("0::/\n").unwrap().at_root);
     assert!(place("1:name=systemd:/\n0::/\n").unwrap().at_root);
     assert!(!place("1:name=systemd:/x\n0::/\n").unwrap().at_root);
