@@ -18,7 +18,7 @@ use super::{
     material::{self, Material},
     registration::{self, Registry},
     trust::Trust,
-    workload::{Server, Supply},
+    workload::{Server, Settings, Supply},
 };
 
 /// Why the subsystem can't start, or a change can't be applied.
@@ -128,12 +128,13 @@ impl Handle {
     ) -> Result<Vec<String>, Error> {
         let mut server = self.0.server.lock().await;
         let loaded = self.load(config.as_ref(), issuer.as_ref(), workload_api.as_ref(), SystemTime::now())?;
-        let socket = workload_api.map(|api| api.socket);
+        let (socket, settings) = workload_api.map(|api| (api.socket, api.settings)).unzip();
+        let settings = settings.unwrap_or_default();
         let mut changes = Vec::new();
         if server.as_ref().map(Server::path) != socket.as_ref() {
             // The new one is bound before the old one goes: if that fails, all stays.
             let next = match socket {
-                Some(path) => Some(self.serve(path).await?),
+                Some(path) => Some(self.serve(path, settings).await?),
                 None => None,
             };
             changes.push(match &next {
@@ -141,6 +142,8 @@ impl Handle {
                 None => "workload_api: stopped".into(),
             });
             *server = next;
+        } else if server.as_ref().is_some_and(|server| server.configure(&settings)) {
+            changes.push("workload_api: other limits, or other names for Envoy's secrets".into());
         }
         changes.extend(self.install(loaded));
         Ok(changes)
@@ -163,10 +166,14 @@ impl Handle {
         Ok(Loaded { material, issuer, supply })
     }
 
-    async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
+    async fn serve(
+        &self,
+        path: std::path::PathBuf,
+        settings: Settings,
+    ) -> Result<Server, unix_socket::Error> {
         let inner = &self.0;
-        Server::start(path, inner.supply.subscribe(), inner.ledger.clone(), &inner.shutdown, &inner.tasks)
-            .await
+        let (supply, ledger) = (inner.supply.subscribe(), inner.ledger.clone());
+        Server::start(path, settings, supply, ledger, &inner.shutdown, &inner.tasks).await
     }
 
     fn install(&self, loaded: Loaded) -> Vec<String> {

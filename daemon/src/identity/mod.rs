@@ -11,6 +11,7 @@ mod handle;
 mod issuing;
 mod material;
 mod registration;
+pub mod sds;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -25,3 +26,4 @@ pub use issuing::{Error as IssuerError, Issuer};
 pub use material::{Error as MaterialError, Material};
 pub use registration::{Error as EntryError, Identity, Registry};
 pub use trust::Trust;
+pub use workload::{Limits, Settings};

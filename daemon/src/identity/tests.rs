@@ -107,7 +107,7 @@ impl Files {
     }
 
     fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
-        WorkloadApiConfig { socket: self.path("workload.sock"), entries }
+        WorkloadApiConfig { socket: self.path("workload.sock"), entries, settings: Settings::default() }
     }
 
     fn bundle(&self) -> Bundle {

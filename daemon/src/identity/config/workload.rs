@@ -7,7 +7,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::selector::{Selector, check_selector};
-use crate::config::Checker;
+use crate::{
+    config::Checker,
+    identity::{Limits, Settings, sds::Names},
+};
 
 /// A validated `[workload_api]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub struct WorkloadApiConfig {
     pub socket: PathBuf,
     /// Registration entries.
     pub entries: Vec<Entry>,
+    /// How the socket is served.
+    pub settings: Settings,
 }
 
 /// A validated `[[workload_api.entry]]`: who gets which identity.
@@ -38,6 +43,8 @@ pub struct Entry {
 }
 
 const DEFAULT_SOCKET: &str = "/run/isthmus/workload.sock";
+/// Each takes two descriptors, and a process has a million at most.
+const MAX_CONNECTIONS: usize = 400_000;
 const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 const DEFAULT_JWT_TTL: Duration = Duration::from_secs(300);
 const JWT_TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(3600);
@@ -49,8 +56,19 @@ const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawWorkloadApiConfig {
     socket: Option<Spanned<PathBuf>>,
+    max_connections: Option<Spanned<usize>>,
+    max_per_user: Option<Spanned<usize>>,
+    sds: Option<RawSds>,
     #[serde(default)]
     entry: Vec<RawEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSds {
+    default_svid_name: Option<Spanned<String>>,
+    default_bundle_name: Option<Spanned<String>>,
+    default_all_bundles_name: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -71,8 +89,58 @@ impl RawWorkloadApiConfig {
     pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<WorkloadApiConfig> {
         let socket = self.socket.map_or(DEFAULT_SOCKET.into(), |socket| c.socket(&socket));
         let count = self.entry.len();
+        let limits = check_limits(c, self.max_connections, self.max_per_user);
+        let names = self.sds.map_or(Some(Names::default()), |raw| raw.check(c));
         let entries: Vec<_> = self.entry.into_iter().filter_map(|raw| raw.check(c)).collect();
-        (entries.len() == count).then_some(WorkloadApiConfig { socket, entries })
+        let settings = Settings { limits: limits?, names: names? };
+        (entries.len() == count).then_some(WorkloadApiConfig { socket, entries, settings })
+    }
+}
+
+fn check_limits(
+    c: &mut Checker<'_>,
+    connections: Option<Spanned<usize>>,
+    per_user: Option<Spanned<usize>>,
+) -> Option<Limits> {
+    let default = Limits::default();
+    let mut bound = |raw: Option<Spanned<usize>>, default: usize| match raw {
+        None => Some(default),
+        Some(raw) => {
+            let message = format!("{} connections are not between 1 and {MAX_CONNECTIONS}", raw.get_ref());
+            let good = (1..=MAX_CONNECTIONS).contains(raw.get_ref());
+            c.require(good, &raw, &message, "leave the key out for a limit that serves 10,000 workloads")
+                .then(|| *raw.get_ref())
+        }
+    };
+    let connections = bound(connections, default.connections);
+    let per_user = bound(per_user, default.per_user);
+    Some(Limits { connections: connections?, per_user: per_user? })
+}
+
+impl RawSds {
+    fn check(self, c: &mut Checker<'_>) -> Option<Names> {
+        let default = Names::default();
+        let mut seen: Vec<String> = Vec::new();
+        let mut name = |raw: Option<Spanned<String>>, default: String| {
+            let Some(raw) = raw else {
+                seen.push(default.clone());
+                return Some(default);
+            };
+            let text = raw.get_ref().clone();
+            let message = format!("\"{}\" is no name for a secret", text.escape_debug());
+            let help = "use 1 to 256 characters, and another name than the others have";
+            let good = (1..=256).contains(&text.chars().count()) && !seen.contains(&text);
+            seen.push(text.clone());
+            c.require(good, &raw, &message, help).then_some(text)
+        };
+        let default_svid = name(self.default_svid_name, default.default_svid);
+        let default_bundle = name(self.default_bundle_name, default.default_bundle);
+        let all_bundles = name(self.default_all_bundles_name, default.all_bundles);
+        Some(Names {
+            default_svid: default_svid?,
+            default_bundle: default_bundle?,
+            all_bundles: all_bundles?,
+        })
     }
 }
 
