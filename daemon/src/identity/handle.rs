@@ -12,6 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
+    attest::Attestor,
     audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
@@ -168,7 +169,10 @@ impl Handle {
         };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
-            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
+            (Some(api), Some(issuer), Some(own)) => {
+                let before = self.0.supply.borrow().as_ref().map(|supply| supply.attestor.clone());
+                Some(supply(api, issuer, own, before)?)
+            }
             _ => return Err(Error::WorkloadApiAlone),
         };
         Ok(Loaded { material, issuer, supply })
@@ -246,7 +250,11 @@ impl Handle {
                 ),
             );
         }
-        (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
+        let fine = format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after));
+        match self.0.supply.borrow().as_ref().and_then(|supply| supply.attestor.trouble()) {
+            Some(trouble) => (false, format!("{fine}; pods can't be attested: {trouble}")),
+            None => (true, fine),
+        }
     }
 
     fn audit_trouble(&self) -> Option<String> {
@@ -270,10 +278,15 @@ fn supply(
     api: &WorkloadApiConfig,
     issuer: &Arc<Issuer>,
     own: &Material,
+    before: Option<Arc<Attestor>>,
 ) -> Result<Supply, registration::Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
     let trust = Arc::new(Trust::new(own.bundle.clone()));
-    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
+    let (wants, kubernetes) = (registry.wants(), api.kubernetes.clone());
+    // One that gathers the same goes on: it knows hashes and pods, and callers keep their facts.
+    let attestor = before.filter(|before| before.serves(wants, kubernetes.as_ref()));
+    let attestor = attestor.unwrap_or_else(|| Arc::new(Attestor::new(wants, kubernetes)));
+    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry), attestor })
 }
 
 impl Loaded {

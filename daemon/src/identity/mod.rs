@@ -13,6 +13,7 @@ mod issuing;
 mod material;
 mod registration;
 pub mod sds;
+mod template;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -25,6 +26,6 @@ pub use files::FileError;
 pub use handle::{Error, Handle, check, start};
 pub use issuing::{Certified, Error as IssuerError, Issuer, Limited, Requester, SiteCa, Svid};
 pub use material::{Error as MaterialError, Material};
-pub use registration::{Error as EntryError, Identity, Registry};
+pub use registration::{Error as EntryError, Identity, MAX_IDENTITIES, Registry};
 pub use trust::Trust;
 pub use workload::{Limits, Settings};

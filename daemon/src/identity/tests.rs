@@ -107,7 +107,8 @@ impl Files {
     }
 
     fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
-        WorkloadApiConfig { socket: self.path("workload.sock"), entries, settings: Settings::default() }
+        let settings = Settings::default();
+        WorkloadApiConfig { socket: self.path("workload.sock"), kubernetes: None, entries, settings }
     }
 
     fn bundle(&self) -> Bundle {

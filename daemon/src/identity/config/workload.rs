@@ -1,15 +1,19 @@
 //! `[workload_api]` and its entries.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ops::Range, path::PathBuf, time::Duration};
 
-use isthmus_pki::{TrustDomain, id::SpiffeId, profile::is_dns_name};
+use isthmus_pki::{TrustDomain, profile::is_dns_name};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::selector::{Selector, check_selector};
+use super::{
+    kubernetes::{KubernetesConfig, RawKubernetesConfig},
+    selector::{Selector, check_selector},
+    serving::{RawSds, check_limits},
+};
 use crate::{
     config::Checker,
-    identity::{Limits, Settings, sds::Names},
+    identity::{Settings, sds::Names, template::Template},
 };
 
 /// A validated `[workload_api]` section.
@@ -17,6 +21,8 @@ use crate::{
 pub struct WorkloadApiConfig {
     /// Unix socket, default `/run/isthmus/workload.sock`.
     pub socket: PathBuf,
+    /// Whom to ask about pods; `None`: no caller is in one.
+    pub kubernetes: Option<KubernetesConfig>,
     /// Registration entries.
     pub entries: Vec<Entry>,
     /// How the socket is served.
@@ -26,7 +32,7 @@ pub struct WorkloadApiConfig {
 /// A validated `[[workload_api.entry]]`: who gets which identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Path within the trust domain, for example `/ns/payments/sa/api`.
+    /// Path within the trust domain, for example `/ns/payments/sa/api`, or a template for one: `/ns/{k8s:ns}/sa/{k8s:sa}`.
     pub path: String,
     /// All of them must hold.
     pub selectors: Vec<Selector>,
@@ -43,8 +49,6 @@ pub struct Entry {
 }
 
 const DEFAULT_SOCKET: &str = "/run/isthmus/workload.sock";
-/// Each takes two descriptors, and a process has a million at most.
-const MAX_CONNECTIONS: usize = 400_000;
 const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 const DEFAULT_JWT_TTL: Duration = Duration::from_secs(300);
 const JWT_TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(3600);
@@ -59,16 +63,9 @@ pub(crate) struct RawWorkloadApiConfig {
     max_connections: Option<Spanned<usize>>,
     max_per_user: Option<Spanned<usize>>,
     sds: Option<RawSds>,
+    kubernetes: Option<Spanned<RawKubernetesConfig>>,
     #[serde(default)]
     entry: Vec<RawEntry>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawSds {
-    default_svid_name: Option<Spanned<String>>,
-    default_bundle_name: Option<Spanned<String>>,
-    default_all_bundles_name: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -88,63 +85,73 @@ struct RawEntry {
 impl RawWorkloadApiConfig {
     pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<WorkloadApiConfig> {
         let socket = self.socket.map_or(DEFAULT_SOCKET.into(), |socket| c.socket(&socket));
+        let asks_kubelet = self.kubernetes.is_some();
+        let kubernetes = match self.kubernetes {
+            Some(raw) => {
+                let span = raw.span();
+                Some(raw.into_inner().check(c, span)?)
+            }
+            None => None,
+        };
         let count = self.entry.len();
         let limits = check_limits(c, self.max_connections, self.max_per_user);
         let names = self.sds.map_or(Some(Names::default()), |raw| raw.check(c));
+        let spans: Vec<_> = self.entry.iter().map(RawEntry::spans).collect();
         let entries: Vec<_> = self.entry.into_iter().filter_map(|raw| raw.check(c)).collect();
+        (entries.len() == count).then_some(())?;
+        let whole = check_pods(c, &entries, &spans, asks_kubelet) & check_hints(c, &entries, &spans);
         let settings = Settings { limits: limits?, names: names? };
-        (entries.len() == count).then_some(WorkloadApiConfig { socket, entries, settings })
+        whole.then_some(WorkloadApiConfig { socket, kubernetes, entries, settings })
     }
 }
 
-fn check_limits(
-    c: &mut Checker<'_>,
-    connections: Option<Spanned<usize>>,
-    per_user: Option<Spanned<usize>>,
-) -> Option<Limits> {
-    let default = Limits::default();
-    let mut bound = |raw: Option<Spanned<usize>>, default: usize| match raw {
-        None => Some(default),
-        Some(raw) => {
-            let message = format!("{} connections are not between 1 and {MAX_CONNECTIONS}", raw.get_ref());
-            let good = (1..=MAX_CONNECTIONS).contains(raw.get_ref());
-            c.require(good, &raw, &message, "leave the key out for a limit that serves 10,000 workloads")
-                .then(|| *raw.get_ref())
-        }
+/// Where in the file an entry's ID and hint are.
+struct Spans {
+    id: Range<usize>,
+    hint: Range<usize>,
+}
+
+/// Selectors and templates about pods need somebody who knows them.
+fn check_pods(c: &mut Checker<'_>, entries: &[Entry], spans: &[Spans], asks_kubelet: bool) -> bool {
+    let is_about_pods = |entry: &Entry| {
+        entry.selectors.iter().any(Selector::is_of_a_pod)
+            || Template::parse(&entry.path).is_ok_and(|template| template.wants().pod)
     };
-    let connections = bound(connections, default.connections);
-    let per_user = bound(per_user, default.per_user);
-    Some(Limits { connections: connections?, per_user: per_user? })
+    let first = entries.iter().zip(spans).find(|(entry, _)| !asks_kubelet && is_about_pods(entry));
+    if let Some((_, spans)) = first {
+        let help = "add [workload_api.kubernetes] with token_file and ca_file, or remove the k8s selectors";
+        c.problem(spans.id.clone(), "this entry is about pods, and nobody is named who knows them", help);
+    }
+    first.is_none()
 }
 
-impl RawSds {
-    fn check(self, c: &mut Checker<'_>) -> Option<Names> {
-        let default = Names::default();
-        let mut seen: Vec<String> = Vec::new();
-        let mut name = |raw: Option<Spanned<String>>, default: String| {
-            let Some(raw) = raw else {
-                seen.push(default.clone());
-                return Some(default);
-            };
-            let text = raw.get_ref().clone();
-            let message = format!("\"{}\" is no name for a secret", text.escape_debug());
-            let help = "use 1 to 256 characters, and another name than the others have";
-            let good = (1..=256).contains(&text.chars().count()) && !seen.contains(&text);
-            seen.push(text.clone());
-            c.require(good, &raw, &message, help).then_some(text)
-        };
-        let default_svid = name(self.default_svid_name, default.default_svid);
-        let default_bundle = name(self.default_bundle_name, default.default_bundle);
-        let all_bundles = name(self.default_all_bundles_name, default.all_bundles);
-        Some(Names {
-            default_svid: default_svid?,
-            default_bundle: default_bundle?,
-            all_bundles: all_bundles?,
-        })
+/// Two entries with one hint must not meet in one answer. That they will is seen here if whoever matches one matches the other too.
+fn check_hints(c: &mut Checker<'_>, entries: &[Entry], spans: &[Spans]) -> bool {
+    let within =
+        |one: &Entry, other: &Entry| one.selectors.iter().all(|selector| other.selectors.contains(selector));
+    let meets = |one: &Entry, other: &Entry| {
+        !one.hint.is_empty() && one.hint == other.hint && (within(one, other) || within(other, one))
+    };
+    let mut good = true;
+    for (at, (entry, spans)) in entries.iter().zip(spans).enumerate() {
+        if entries[..at].iter().any(|earlier| meets(earlier, entry)) {
+            let message = format!(
+                "the hint \"{}\" is another entry's, and some workload gets both",
+                entry.hint.escape_debug()
+            );
+            c.problem(spans.hint.clone(), message, "give each identity of a workload a hint of its own");
+            good = false;
+        }
     }
+    good
 }
 
 impl RawEntry {
+    fn spans(&self) -> Spans {
+        let id = self.spiffe_id.span();
+        Spans { hint: self.hint.as_ref().map_or(id.clone(), Spanned::span), id }
+    }
+
     fn check(self, c: &mut Checker<'_>) -> Option<Entry> {
         let path = check_path(c, &self.spiffe_id);
         let any = !self.selectors.get_ref().is_empty();
@@ -172,19 +179,16 @@ impl RawEntry {
     }
 }
 
-/// The path of a SPIFFE ID; the trust domain is the node's and is not written here.
+/// The path of a SPIFFE ID, or a template for one; the trust domain is the node's and is not written here.
 fn check_path(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
     let path = raw.get_ref();
-    let id = SpiffeId::parse(&format!("spiffe://trust-domain{path}"));
-    let reason = match &id {
-        Ok(id) if id.node().is_some() => "it is a node's own, and nodes are no workloads".to_owned(),
-        Ok(id) if path.starts_with('/') && !id.is_trust_domain() => return Some(path.clone()),
-        Ok(_) => "it does not begin with a slash".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let message = format!("\"{}\" is not the path of a SPIFFE ID: {reason}", path.escape_debug());
-    c.problem(raw.span(), message, "write the path within the trust domain: \"/ns/payments/sa/api\"");
-    None
+    if let Err(reason) = Template::parse(path) {
+        let message = format!("\"{}\" is not the path of a SPIFFE ID: {reason}", path.escape_debug());
+        let help = "write the path within the trust domain: \"/ns/payments/sa/api\", or \"/ns/{k8s:ns}/sa/{k8s:sa}\"";
+        c.problem(raw.span(), message, help);
+        return None;
+    }
+    Some(path.clone())
 }
 
 fn check_dns_name(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {

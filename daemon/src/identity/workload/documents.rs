@@ -21,6 +21,8 @@ pub(super) struct Encoded {
     pub(super) der: Bytes,
     /// The same as PEM.
     pub(super) pem: Bytes,
+    /// A plain JWK set with the keys of JWT-SVIDs alone.
+    pub(super) jwks: Bytes,
 }
 
 impl Encoded {
@@ -30,6 +32,7 @@ impl Encoded {
             name: bundle.trust_domain().as_str().into(),
             der: bundle.to_der().into(),
             pem: bundle::to_pem(bundle.anchors()).into(),
+            jwks: bundle.jwt_jwks().into(),
         }
     }
 }
@@ -44,10 +47,11 @@ pub(super) struct Documents {
 
 impl Documents {
     fn new(trust: &Arc<Trust>) -> Self {
+        let crls = trust.store().crls().map(|crl| Bytes::copy_from_slice(crl.der()));
         Self {
             trust: trust.clone(),
             own: Encoded::new(trust.own()),
-            crls: Arc::new([]),
+            crls: crls.collect(),
             foreign: Mutex::default(),
         }
     }

@@ -23,11 +23,16 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::{Supply, connection::Peer, documents::Library, workshop::Workshop};
 use crate::{
-    identity::{attest::Caller, certificates::Ledger, registration::Identity},
+    identity::{
+        attest::{Caller, Refusal},
+        certificates::Ledger,
+        issuing::Requester,
+        registration::Identity,
+    },
     log_limit::Limit,
 };
 
@@ -40,12 +45,39 @@ pub(super) struct Shared {
     pub(super) library: Library,
     pub(super) workshop: Workshop,
     pub(super) ledger: Ledger,
-    strangers: Mutex<Limit>,
+    log: Mutex<Limit>,
 }
 
 impl Shared {
     pub(super) fn new(ledger: Ledger) -> Arc<Self> {
         Arc::new(Self { ledger, ..Self::default() })
+    }
+
+    /// Clients wait and come again after `Unavailable`, and give up what they have after `PermissionDenied`.
+    fn refuse(&self, caller: &Caller, refusal: &Refusal) -> Status {
+        metrics::counter!("isthmus_attestation_refused_total", "reason" => refusal.reason()).increment(1);
+        if let Some(not_shown) = self.may_log() {
+            let (uid, pid) = (caller.uid(), caller.pid());
+            tracing::info!(uid, pid, %refusal, not_shown, "a caller of the Workload API is refused");
+        }
+        // Not a word of why: that is the operator's to read.
+        let passing = || Status::unavailable("isthmusd can't attest this workload now; try again");
+        if refusal.is_passing() { passing() } else { denied() }
+    }
+
+    fn refuse_stranger(&self, caller: &Caller) -> Status {
+        metrics::counter!("isthmus_attestation_refused_total", "reason" => "no_entry").increment(1);
+        if let Some(not_shown) = self.may_log() {
+            let (uid, pid) = (caller.uid(), caller.pid());
+            tracing::info!(uid, pid, not_shown, "no entry matches this caller of the Workload API");
+        }
+        denied()
+    }
+
+    /// The metric counts every one; the log tells of one from time to time and how many it left out.
+    fn may_log(&self) -> Option<u64> {
+        // A limit that was left half-changed lets one line more or less through.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).pass(Instant::now())
     }
 }
 
@@ -61,6 +93,8 @@ pub(super) struct Feed {
 pub(super) struct Entitled {
     pub(super) supply: Supply,
     pub(super) identities: Vec<Identity>,
+    /// For the audit log.
+    pub(super) requester: Requester,
 }
 
 impl Feed {
@@ -70,24 +104,21 @@ impl Feed {
     }
 
     /// Attests the caller again and finds what it is entitled to at this moment.
-    pub(super) fn entitled(&mut self) -> Result<Entitled, Status> {
+    pub(super) async fn entitled(&mut self) -> Result<Entitled, Status> {
         let peer = self.peer.clone();
         let Ok(caller) = peer.as_ref() else { return Err(denied()) };
-        if let Err(refusal) = caller.check() {
-            refused(refusal.reason());
-            return Err(denied());
-        }
         let supply = self.supply.borrow_and_update().clone().ok_or_else(stopping)?;
         if self.shutdown.is_cancelled() {
             return Err(stopping());
         }
-        let identities = supply.registry.identities(&caller.facts());
+        let facts = caller.facts(&supply.attestor, &supply.registry).await;
+        let facts = facts.map_err(|refusal| self.shared.refuse(caller, &refusal))?;
+        let identities = supply.registry.identities(&facts);
         if identities.is_empty() {
-            log_stranger(&self.shared.strangers, caller);
-            refused("no_entry");
-            return Err(denied());
+            return Err(self.shared.refuse_stranger(caller));
         }
-        Ok(Entitled { supply, identities })
+        let requester = Requester::Workload { uid: caller.uid(), pid: caller.pid() };
+        Ok(Entitled { supply, identities, requester })
     }
 
     /// Returns when there is reason to look again: `due` is one. An error: the call is over. Nothing is lost if it is dropped.
@@ -140,7 +171,7 @@ async fn advance<S: Source>(feed: &mut Feed, source: &mut S, first: bool) -> Res
         feed.changed(source.due()).await?;
     }
     loop {
-        let entitled = feed.entitled()?;
+        let entitled = feed.entitled().await?;
         if let Some(message) = source.next(feed, entitled, SystemTime::now()).await? {
             return Ok(message);
         }
@@ -148,17 +179,11 @@ async fn advance<S: Source>(feed: &mut Feed, source: &mut S, first: bool) -> Res
     }
 }
 
-fn refused(reason: &'static str) {
-    metrics::counter!("isthmus_attestation_refused_total", "reason" => reason).increment(1);
-}
-
-/// The metric counts every one; the log tells of one from time to time and how many it left out.
-fn log_stranger(log: &Mutex<Limit>, caller: &Caller) {
-    // A limit that was left half-changed lets one line more or less through.
-    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(not_shown) = log.pass(Instant::now()) {
-        let (uid, pid) = (caller.uid(), caller.pid());
-        tracing::info!(uid, pid, not_shown, "no entry matches this caller of the Workload API");
+/// What the issuer calls too much is load that is shed: `Unavailable` is what clients wait for and come again (Workload Endpoint section 6).
+pub(super) fn shed(status: Status) -> Status {
+    match status.code() {
+        Code::ResourceExhausted => Status::unavailable(status.message()),
+        _ => status,
     }
 }
 

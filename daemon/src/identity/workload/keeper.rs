@@ -11,10 +11,14 @@ use time::{Duration, OffsetDateTime};
 use tonic::Status;
 use zeroize::Zeroizing;
 
-use super::workshop::Workshop;
+use super::{
+    Supply,
+    feed::{shed, stopping},
+    workshop::Workshop,
+};
 use crate::identity::{
     certificates::{CertificateInfo, Holder},
-    issuing::{Error, Issuer, Svid},
+    issuing::{Error, Issuer, Requester, Svid},
     registration::Identity,
 };
 
@@ -102,16 +106,17 @@ impl Keeper {
     /// old one serves as long as it is valid.
     ///
     /// # Errors
-    /// `Unavailable` when there is nothing valid for the default identity, which is the first.
+    /// When there is nothing valid for the default identity, which is the first: why it can't be issued.
     pub(super) async fn refresh(
         &mut self,
-        issuer: &Arc<Issuer>,
+        supply: &Supply,
         identities: Vec<Identity>,
+        requester: &Requester,
         wall: SystemTime,
         workshop: &Workshop,
     ) -> Result<bool, Status> {
         let now = OffsetDateTime::from(wall);
-        let ca = issuer.certificate().sha256.clone();
+        let ca = supply.issuer.certificate().sha256.clone();
         let lacking = |identity: &&Identity| {
             !self.held.iter().any(|held| held.identity == **identity && held.is_fresh(&ca, now))
         };
@@ -119,8 +124,8 @@ impl Keeper {
         let made = if wanted.is_empty() {
             Made { svids: Vec::new(), error: None }
         } else {
-            let issuer = issuer.clone();
-            workshop.run(move || issue(&issuer, wanted, wall)).await?
+            let (issuer, requester) = (supply.issuer.clone(), requester.clone());
+            workshop.run(move || issue(&issuer, wanted, &requester, wall)).await?
         };
         self.take(identities, made, &ca, now)
     }
@@ -146,11 +151,11 @@ impl Keeper {
             }
         }
         self.retry_at = made.error.is_some().then(|| now + RETRY);
-        if let Some(error) = made.error {
+        if let Some(error) = &made.error {
             tracing::warn!(%error, "an SVID could not be issued; what is valid still serves");
         }
         if self.held.first().map(Held::identity) != default.as_ref() {
-            return Err(Status::unavailable("the site CA can't issue now; the daemon's log says why"));
+            return Err(made.error.map_or_else(stopping, |error| shed(error.status())));
         }
         let changed = !self.held.iter().map(|held| &held.chain).eq(&before);
         if changed {
@@ -161,12 +166,11 @@ impl Keeper {
 }
 
 /// Stops at the first failure: the next would fail as well, and each takes its time.
-fn issue(issuer: &Issuer, identities: Vec<Identity>, now: SystemTime) -> Made {
+fn issue(issuer: &Issuer, identities: Vec<Identity>, requester: &Requester, now: SystemTime) -> Made {
     let mut svids = Vec::with_capacity(identities.len());
     for identity in identities {
-        match issuer.issue(&identity, now) {
+        match issuer.issue(&identity, requester, now) {
             Ok(svid) => {
-                metrics::counter!("isthmus_svid_issued_total").increment(1);
                 tracing::info!(id = %svid.id, serial = svid.info.serial, not_after = utc(svid.info.not_after), "issued an X.509-SVID");
                 svids.push((identity, svid));
             }

@@ -7,9 +7,11 @@
 
 mod admission;
 mod authority;
+mod claims;
 mod connection;
 mod documents;
 mod feed;
+mod jwt;
 mod keeper;
 mod sds;
 mod service;
@@ -32,7 +34,9 @@ use tonic::{service::Routes, transport::Server as GrpcServer};
 
 use crate::unix_socket::{self, Socket};
 
-use super::{certificates::Ledger, issuing::Issuer, registration::Registry, sds::Names, trust::Trust};
+use super::{
+    attest::Attestor, certificates::Ledger, issuing::Issuer, registration::Registry, sds::Names, trust::Trust,
+};
 pub use admission::Limits;
 use connection::Incoming;
 use feed::Shared;
@@ -57,6 +61,8 @@ pub(super) struct Supply {
     pub(super) trust: Arc<Trust>,
     pub(super) issuer: Arc<Issuer>,
     pub(super) registry: Arc<Registry>,
+    /// Gathers what the registry asks about.
+    pub(super) attestor: Arc<Attestor>,
 }
 
 /// How the socket is served; a reload may change it.

@@ -140,8 +140,10 @@ impl Talk {
 
     /// What is due to the client now, if anything is.
     async fn answer(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
-        let Some(wanted) = self.session.names() else { return Ok(None) };
-        let Entitled { supply, identities } = self.feed.entitled()?;
+        if self.session.names().is_none() {
+            return Ok(None);
+        }
+        let Entitled { supply, identities, requester } = self.feed.entitled().await?;
         let documents = self.feed.shared.library.of(&supply.trust);
         let bundles = [documents.own().clone()].into_iter().chain(documents.federated(&identities));
         // A domain that has withdrawn all its roots: no context at all, for one without anchors would let everybody in.
@@ -150,6 +152,7 @@ impl Talk {
             identities: identities.iter().map(|identity| identity.id.to_string()).collect(),
             bundles: bundles.iter().map(|bundle| bundle.id.to_string()).collect(),
         };
+        let wanted = self.session.names().unwrap_or_default();
         let items = self.settings.load().names.plan(wanted, &offer);
         let items = items.map_err(|error| Status::invalid_argument(error.to_string()))?;
         // Only what is asked for is issued: Envoy opens a stream for each secret.
@@ -159,7 +162,7 @@ impl Talk {
             .filter(|(at, _)| items.iter().any(|item| item.kind == Kind::Svid(*at)));
         let needed: Vec<_> = needed.map(|(_, identity)| identity.clone()).collect();
         let workshop = &self.feed.shared.workshop;
-        self.keeper.refresh(&supply.issuer, needed, SystemTime::now(), workshop).await?;
+        self.keeper.refresh(&supply, needed, &requester, SystemTime::now(), workshop).await?;
         let build = |item: &Item| match item.kind {
             Kind::Svid(at) => {
                 let held = self.keeper.held().iter().find(|held| *held.identity() == identities[at])?;

@@ -16,6 +16,7 @@ use super::{
     Supply,
     connection::Peer,
     feed::{Feed, Shared, Source, supply},
+    jwt::{self, JwtBundles},
     keeper::Keeper,
     x509::{Bundles, Svids},
 };
@@ -125,14 +126,15 @@ impl SpiffeWorkloadApi for Service {
         &self,
         request: Request<JwtBundlesRequest>,
     ) -> Result<Response<Self::FetchJWTBundlesStream>, Status> {
-        no_jwt(self.admit(&request)?)
+        self.stream(&request, JwtBundles::default())
     }
 
     async fn validate_jwtsvid(
         &self,
         request: Request<ValidateJwtsvidRequest>,
     ) -> Result<Response<ValidateJwtsvidResponse>, Status> {
-        no_jwt(self.admit(&request)?)
+        let feed = self.admit(&request)?;
+        jwt::validate(feed, request.into_inner()).await.map(Response::new)
     }
 }
 

@@ -63,10 +63,10 @@ impl Source for Svids {
         entitled: Entitled,
         now: SystemTime,
     ) -> Result<Option<X509svidResponse>, Status> {
-        let Entitled { supply, identities } = entitled;
+        let Entitled { supply, identities, requester } = entitled;
         let believed = Believed::of(&feed.shared.library.of(&supply.trust), &identities);
         let workshop = &feed.shared.workshop;
-        let renewed = self.keeper.refresh(&supply.issuer, identities, now, workshop).await?;
+        let renewed = self.keeper.refresh(&supply, identities, &requester, now, workshop).await?;
         if !renewed && self.sent.as_ref() == Some(&believed) {
             return Ok(None);
         }
@@ -81,29 +81,18 @@ impl Source for Svids {
 }
 
 fn response(held: &[Held], believed: &Believed) -> X509svidResponse {
-    let hints = unique_hints(held.iter().map(Held::identity));
-    let svid = |(held, hint): (&Held, String)| X509svid {
+    let svid = |held: &Held| X509svid {
         spiffe_id: held.identity().id.to_string(),
         x509_svid: held.chain().to_vec(),
         x509_svid_key: held.key().to_vec(),
         bundle: believed.own.to_vec(),
-        hint,
+        hint: held.identity().hint.clone(),
     };
     X509svidResponse {
-        svids: held.iter().zip(hints).map(svid).collect(),
+        svids: held.iter().map(svid).collect(),
         crl: believed.crls(),
         federated_bundles: believed.federated(),
     }
-}
-
-/// A hint stands once in a response (Workload API section 5.2.1): the first that has it keeps it, as clients would choose.
-pub(super) fn unique_hints<'a>(identities: impl IntoIterator<Item = &'a Identity>) -> Vec<String> {
-    let mut hints: Vec<String> = Vec::new();
-    for identity in identities {
-        let taken = hints.contains(&identity.hint);
-        hints.push(if taken { String::new() } else { identity.hint.clone() });
-    }
-    hints
 }
 
 /// Messages of `FetchX509Bundles`.
@@ -135,28 +124,5 @@ impl Source for Bundles {
 
     fn due(&self) -> Option<OffsetDateTime> {
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use isthmus_pki::SpiffeId;
-
-    use super::*;
-
-    #[test]
-    fn a_hint_stands_once_and_the_first_keeps_it() {
-        let identity = |hint: &str| Identity {
-            id: SpiffeId::parse("spiffe://a/b").unwrap(),
-            ttl: Duration::ZERO,
-            jwt_ttl: Duration::ZERO,
-            dns_names: Vec::new(),
-            hint: hint.into(),
-            federates_with: Vec::new(),
-        };
-        let all = ["", "in", "out", "in", "", "in"].map(identity);
-        assert_eq!(unique_hints(&all), ["", "in", "out", "", "", ""]);
     }
 }
