@@ -13,13 +13,14 @@ use crate::unix_socket;
 
 use super::{
     attest::Attestor,
+    audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
-    issuing::{self, Issuer},
+    issuing::{self, Issuer, SiteCa},
     material::{self, Material},
     registration::{self, Registry},
     trust::Trust,
-    workload::{Server, Supply},
+    workload::{Server, Settings, Supply},
 };
 
 /// Why the subsystem can't start, or a change can't be applied.
@@ -31,6 +32,9 @@ pub enum Error {
     /// `[issuer]`
     #[error(transparent)]
     Issuer(#[from] issuing::Error),
+    /// `[audit]`
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
     /// A `[[workload_api.entry]]`.
     #[error(transparent)]
     Entry(#[from] registration::Error),
@@ -107,13 +111,13 @@ fn load_files(
     issuer: Option<&IssuerConfig>,
     node: Option<(&str, &str)>,
     now: SystemTime,
-) -> Result<(Option<Material>, Option<Arc<Issuer>>), Error> {
+) -> Result<(Option<Material>, Option<SiteCa>), Error> {
     let material = config.map(|config| Material::load(config, node, now)).transpose()?;
     let issuer = match (issuer, &material) {
         (None, _) => None,
         (Some(_), None) => return Err(Error::IssuerAlone),
         (Some(config), Some(own)) => {
-            Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
+            Some(SiteCa::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
         }
     };
     Ok((material, issuer))
@@ -129,12 +133,13 @@ impl Handle {
     ) -> Result<Vec<String>, Error> {
         let mut server = self.0.server.lock().await;
         let loaded = self.load(config.as_ref(), issuer.as_ref(), workload_api.as_ref(), SystemTime::now())?;
-        let socket = workload_api.map(|api| api.socket);
+        let (socket, settings) = workload_api.map(|api| (api.socket, api.settings)).unzip();
+        let settings = settings.unwrap_or_default();
         let mut changes = Vec::new();
         if server.as_ref().map(Server::path) != socket.as_ref() {
             // The new one is bound before the old one goes: if that fails, all stays.
             let next = match socket {
-                Some(path) => Some(self.serve(path).await?),
+                Some(path) => Some(self.serve(path, settings).await?),
                 None => None,
             };
             changes.push(match &next {
@@ -142,6 +147,8 @@ impl Handle {
                 None => "workload_api: stopped".into(),
             });
             *server = next;
+        } else if server.as_ref().is_some_and(|server| server.configure(&settings)) {
+            changes.push("workload_api: other limits, or other names for Envoy's secrets".into());
         }
         changes.extend(self.install(loaded));
         Ok(changes)
@@ -155,7 +162,11 @@ impl Handle {
         now: SystemTime,
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
-        let (material, issuer) = load_files(config, issuer, node, now)?;
+        let (material, site_ca) = load_files(config, issuer, node, now)?;
+        let issuer = match (issuer, site_ca) {
+            (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
+            _ => None,
+        };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
             (Some(api), Some(issuer), Some(own)) => {
@@ -167,15 +178,31 @@ impl Handle {
         Ok(Loaded { material, issuer, supply })
     }
 
-    async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
+    /// The open log if it is that of the configuration: a file has one writer.
+    fn log(&self, config: &IssuerConfig, now: SystemTime) -> Result<Arc<Log>, audit::Error> {
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        match current.issuer.as_ref().map(|issuer| issuer.audit()) {
+            Some(log) if log.path() == config.audit.file => Ok(log.clone()),
+            _ => Log::open(&config.audit, now),
+        }
+    }
+
+    async fn serve(
+        &self,
+        path: std::path::PathBuf,
+        settings: Settings,
+    ) -> Result<Server, unix_socket::Error> {
         let inner = &self.0;
-        Server::start(path, inner.supply.subscribe(), inner.ledger.clone(), &inner.shutdown, &inner.tasks)
-            .await
+        let (supply, ledger) = (inner.supply.subscribe(), inner.ledger.clone());
+        Server::start(path, settings, supply, ledger, &inner.shutdown, &inner.tasks).await
     }
 
     fn install(&self, loaded: Loaded) -> Vec<String> {
         let mut current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = differences(&current, &loaded);
+        if let Some(issuer) = &loaded.issuer {
+            issuer.begin(current.issuer.as_deref());
+        }
         self.0.supply.send_replace(loaded.supply.clone());
         let before = std::mem::replace(&mut *current, loaded).certificates();
         let after = current.certificates();
@@ -206,6 +233,9 @@ impl Handle {
         let Some(own) = certificates.iter().find(|c| c.kind == Kind::NodeSvid) else {
             return (true, "no identity configured".into());
         };
+        if let Some(trouble) = self.audit_trouble() {
+            return (false, trouble);
+        }
         let now = time::OffsetDateTime::now_utc().unix_timestamp();
         let issued = certificates.iter().filter(|c| c.kind == Kind::WorkloadSvid).count();
         let first = certificates.iter().min_by_key(|c| c.not_after).unwrap_or(own);
@@ -227,12 +257,20 @@ impl Handle {
         }
     }
 
+    fn audit_trouble(&self) -> Option<String> {
+        let loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
+    }
+
     /// Returns once everything has ended after the shutdown token: streams are closed and the socket file is gone.
     pub async fn stopped(&self) {
         self.0.shutdown.cancelled().await;
         *self.0.server.lock().await = None;
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        // The last one to hold the audit log closes it.
+        self.0.supply.send_replace(None);
+        *self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Loaded::default();
     }
 }
 

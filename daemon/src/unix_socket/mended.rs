@@ -43,7 +43,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Mended<S> {
         }
         let now = this.ready.len().min(buf.remaining());
         buf.put_slice(&this.ready[..now]);
-        this.ready.drain(..now);
+        if now == this.ready.len() {
+            // Most connections are silent for hours: nothing is kept for what they may say next.
+            this.ready = Vec::new();
+        } else {
+            this.ready.drain(..now);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -61,6 +66,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Mended<S> {
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
+    /// So that messages are not copied into a buffer of the connection first, which would keep its size.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }

@@ -1,7 +1,13 @@
-//! `[identity]`, `[issuer]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
+//! `[identity]`, `[issuer]`, `[audit]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
 
+mod audit;
+mod issuer;
+mod key_source;
 mod kubernetes;
+mod paths;
+mod rate;
 mod selector;
+mod serving;
 mod workload;
 
 use std::path::PathBuf;
@@ -11,7 +17,14 @@ use toml::Spanned;
 
 use crate::config::{Checker, unsupported};
 
+pub(crate) use audit::RawAuditConfig;
+pub use audit::{AuditConfig, Sync};
+pub use issuer::IssuerConfig;
+pub(crate) use issuer::RawIssuerConfig;
+pub use key_source::{KeySource, PassphraseSource};
 pub use kubernetes::{KubeletTrust, KubernetesConfig};
+pub use paths::{Paths, Pattern};
+pub use rate::Rate;
 pub use selector::Selector;
 pub(crate) use workload::RawWorkloadApiConfig;
 pub use workload::{Entry, WorkloadApiConfig};
@@ -27,15 +40,6 @@ pub struct Config {
     pub key: PathBuf,
 }
 
-/// A validated `[issuer]` section.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerConfig {
-    /// PEM file: the site CA's certificate.
-    pub certificate: PathBuf,
-    /// PEM file, PKCS#8: the site CA's key.
-    pub key: PathBuf,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawConfig {
@@ -43,13 +47,6 @@ pub(crate) struct RawConfig {
     svid: Option<Spanned<PathBuf>>,
     key: Option<Spanned<PathBuf>>,
     join_token_file: Option<Spanned<PathBuf>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawIssuerConfig {
-    certificate: Spanned<PathBuf>,
-    key: Spanned<PathBuf>,
 }
 
 impl RawConfig {
@@ -64,13 +61,5 @@ impl RawConfig {
         let svid = c.readable_file(&svid, "SVID file");
         c.secret_file(&key, "key file")?;
         Some(Config { trust_bundle: trust_bundle?, svid: svid?, key: c.path(key.get_ref()) })
-    }
-}
-
-impl RawIssuerConfig {
-    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<IssuerConfig> {
-        let certificate = c.readable_file(&self.certificate, "site CA certificate");
-        c.secret_file(&self.key, "site CA key")?;
-        Some(IssuerConfig { certificate: certificate?, key: c.path(self.key.get_ref()) })
     }
 }

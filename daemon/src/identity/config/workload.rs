@@ -9,8 +9,12 @@ use toml::Spanned;
 use super::{
     kubernetes::{KubernetesConfig, RawKubernetesConfig},
     selector::{Selector, check_selector},
+    serving::{RawSds, check_limits},
 };
-use crate::{config::Checker, identity::template::Template};
+use crate::{
+    config::Checker,
+    identity::{Settings, sds::Names, template::Template},
+};
 
 /// A validated `[workload_api]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct WorkloadApiConfig {
     pub kubernetes: Option<KubernetesConfig>,
     /// Registration entries.
     pub entries: Vec<Entry>,
+    /// How the socket is served.
+    pub settings: Settings,
 }
 
 /// A validated `[[workload_api.entry]]`: who gets which identity.
@@ -54,6 +60,9 @@ const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawWorkloadApiConfig {
     socket: Option<Spanned<PathBuf>>,
+    max_connections: Option<Spanned<usize>>,
+    max_per_user: Option<Spanned<usize>>,
+    sds: Option<RawSds>,
     kubernetes: Option<Spanned<RawKubernetesConfig>>,
     #[serde(default)]
     entry: Vec<RawEntry>,
@@ -85,11 +94,14 @@ impl RawWorkloadApiConfig {
             None => None,
         };
         let count = self.entry.len();
+        let limits = check_limits(c, self.max_connections, self.max_per_user);
+        let names = self.sds.map_or(Some(Names::default()), |raw| raw.check(c));
         let spans: Vec<_> = self.entry.iter().map(RawEntry::spans).collect();
         let entries: Vec<_> = self.entry.into_iter().filter_map(|raw| raw.check(c)).collect();
         (entries.len() == count).then_some(())?;
         let whole = check_pods(c, &entries, &spans, asks_kubelet) & check_hints(c, &entries, &spans);
-        whole.then_some(WorkloadApiConfig { socket, kubernetes, entries })
+        let settings = Settings { limits: limits?, names: names? };
+        whole.then_some(WorkloadApiConfig { socket, kubernetes, entries, settings })
     }
 }
 
