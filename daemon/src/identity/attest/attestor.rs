@@ -15,7 +15,7 @@ use super::{
     cgroup::{self, Container, Placement},
     executable::{self, FileId, Hashes},
     facts::{Facts, PodFacts},
-    kubelet::Kubelet,
+    kubelet::{Kubelet, Source},
     names,
     pods::{Pods, Unknown},
     proc::{self, Status},
@@ -53,22 +53,27 @@ pub(super) struct Mark {
 impl Attestor {
     /// Gathers what `wants` says; pods with the kubelet that is named, if one is.
     pub fn new(wants: Wants, kubernetes: Option<KubernetesConfig>) -> Self {
-        static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-        let pods = kubernetes.clone().filter(|_| wants.pod).map(|config| {
+        let source = kubernetes.clone().filter(|_| wants.pod).map(|config| {
             if config.trust == KubeletTrust::Unverified {
                 tracing::warn!(
                     "the kubelet's certificate is not checked: insecure = true in [workload_api.kubernetes]"
                 );
             }
-            let pods = Arc::new(Pods::new(Box::new(Kubelet::new(config))));
-            // Whether the kubelet answers is known before the first workload asks.
-            pods.refresh();
-            pods
+            Box::new(Kubelet::new(config)) as Box<dyn Source>
         });
+        Self { kubernetes, ..Self::with_source(wants, source) }
+    }
+
+    /// With another than the kubelet to tell of pods.
+    pub(super) fn with_source(wants: Wants, source: Option<Box<dyn Source>>) -> Self {
+        static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+        let pods = source.map(|source| Arc::new(Pods::new(source)));
+        // Whether the kubelet answers is known before the first workload asks.
+        pods.iter().for_each(Pods::refresh);
         Self {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             wants,
-            kubernetes,
+            kubernetes: None,
             pods,
             hashes: Arc::default(),
             turns: Turns::default(),
@@ -102,29 +107,24 @@ impl Attestor {
         })
     }
 
-    /// All that entries ask for.
+    /// All that entries ask for. In a task of its own: an answer that a client does not take is not polled on, and would keep the turns
+    /// that it has or waits for.
     pub(super) async fn gather(
-        &self,
-        process: &Path,
+        self: &Arc<Self>,
+        process: PathBuf,
         status: Status,
-        registry: &Registry,
+        registry: &Arc<Registry>,
     ) -> Result<Facts, Refusal> {
-        let start = Instant::now();
-        let placement = if self.wants.cgroup() { place(process)? } else { Placement::default() };
-        let bare = Facts {
-            uid: status.uid,
-            gid: status.gid,
-            groups: status.groups,
-            unit: placement.unit,
-            ..Facts::default()
-        };
-        let mut facts = self.outside(process, bare).await?;
-        took("unix", start);
-        if let Some((pods, container)) = self.pods.as_ref().zip(placement.container.as_ref()) {
-            facts.pod = Some(self.pod(pods, container).await?);
-        }
-        self.add_hash(process, &mut facts, registry).await;
-        Ok(facts)
+        let (this, registry) = (self.clone(), registry.clone());
+        let work = async move { this.gather_here(&process, status, &registry).await };
+        tokio::spawn(work).await.unwrap_or(Err(Refusal::Slow))
+    }
+
+    /// The facts with the hash of the executable, if an entry hangs on it. In a task of its own, as [`gather`](Self::gather).
+    pub(super) async fn with_hash(self: &Arc<Self>, process: PathBuf, facts: Facts, registry: &Arc<Registry>) -> Result<Facts, Refusal> {
+        let (this, registry) = (self.clone(), registry.clone());
+        let work = async move { this.add_hash(&process, facts, &registry).await };
+        tokio::spawn(work).await.map_err(|_| Refusal::Slow)
     }
 
     /// Does an entry hang on the hash of the executable, which is not known yet?
@@ -132,10 +132,22 @@ impl Attestor {
         self.wants.sha256 && facts.sha256.is_none() && registry.asks_for_hash(facts)
     }
 
-    /// Puts the hash of the executable into the facts, if an entry hangs on it.
-    pub(super) async fn add_hash(&self, process: &Path, facts: &mut Facts, registry: &Registry) {
-        if !self.lacks_hash(facts, registry) {
-            return;
+    async fn gather_here(&self, process: &Path, status: Status, registry: &Registry) -> Result<Facts, Refusal> {
+        let start = Instant::now();
+        let placement = if self.wants.cgroup() { place(process)? } else { Placement::default() };
+        let Status { uid, gid, groups } = status;
+        let bare = Facts { uid, gid, groups, unit: placement.unit, ..Facts::default() };
+        let mut facts = self.outside(process, bare).await?;
+        took("unix", start);
+        if let Some((pods, container)) = self.pods.as_ref().zip(placement.container.as_ref()) {
+            facts.pod = Some(self.pod(pods, container).await?);
+        }
+        Ok(self.add_hash(process, facts, registry).await)
+    }
+
+    async fn add_hash(&self, process: &Path, mut facts: Facts, registry: &Registry) -> Facts {
+        if !self.lacks_hash(&facts, registry) {
+            return facts;
         }
         let (start, hashes, exe) = (Instant::now(), self.hashes.clone(), process.join("exe"));
         match self.blocking(facts.uid, move || hashes.of(&exe)).await {
@@ -146,6 +158,7 @@ impl Attestor {
             Err(refusal) => tracing::debug!(%refusal, "a caller's executable is not hashed"),
         }
         took("sha256", start);
+        facts
     }
 
     /// What the kubelet has said of a caller's pod, whose labels may have changed. `None`: nothing is known now.

@@ -155,7 +155,7 @@ impl Caller {
 
     /// What is known of it, checked now: still there, the same process, user and group, and what was gathered of it still so. Gathers
     /// what `attestor` is for, the first time and whenever something has changed.
-    pub async fn facts(&self, attestor: &Attestor, registry: &Registry) -> Result<Arc<Facts>, Refusal> {
+    pub async fn facts(&self, attestor: &Arc<Attestor>, registry: &Arc<Registry>) -> Result<Arc<Facts>, Refusal> {
         let mut known = self.known.lock().await;
         let status = self.look()?;
         let mark = attestor.mark(&directory(self.pid), &status)?;
@@ -176,8 +176,8 @@ impl Caller {
     async fn kept(
         &self,
         mut known: Known,
-        attestor: &Attestor,
-        registry: &Registry,
+        attestor: &Arc<Attestor>,
+        registry: &Arc<Registry>,
     ) -> Result<Option<Known>, Refusal> {
         let is_old = known.facts.pod.is_some() && known.at.elapsed() >= POD_AGE;
         if !is_old && !attestor.lacks_hash(&known.facts, registry) {
@@ -190,7 +190,7 @@ impl Caller {
             // A kubelet that is away, or has forgotten the pod of a process that is there, takes nothing away.
             facts.pod = attestor.pod_again(&directory).or(facts.pod);
         }
-        attestor.add_hash(&directory, &mut facts, registry).await;
+        let facts = attestor.with_hash(directory.clone(), facts, registry).await?;
         if facts == *known.facts {
             return Ok(Some(known));
         }
@@ -206,12 +206,12 @@ impl Caller {
         &self,
         mut status: Status,
         mut mark: Mark,
-        attestor: &Attestor,
-        registry: &Registry,
+        attestor: &Arc<Attestor>,
+        registry: &Arc<Registry>,
     ) -> Result<Known, Refusal> {
         let (directory, generation) = (directory(self.pid), attestor.generation());
         for _ in 0..ROUNDS {
-            let facts = attestor.gather(&directory, status, registry).await?;
+            let facts = attestor.gather(directory.clone(), status, registry).await?;
             status = self.look()?;
             let after = attestor.mark(&directory, &status)?;
             if after == mark {

@@ -1,5 +1,6 @@
 use std::{
     fs,
+    pin::Pin,
     io::Write as _,
     os::{
         fd::AsRawFd as _,
@@ -37,7 +38,7 @@ fn caller(pid: u32) -> Caller {
     Caller { pid, uid, gid, start_time, process, known: Mutex::default() }
 }
 
-fn registry(selectors: &[&str]) -> Registry {
+fn registry(selectors: &[&str]) -> Arc<Registry> {
     let entry = Entry {
         path: "/x".into(),
         selectors: selectors.iter().map(|text| Selector::parse(text).unwrap()).collect(),
@@ -47,11 +48,11 @@ fn registry(selectors: &[&str]) -> Registry {
         hint: String::new(),
         federates_with: Vec::new(),
     };
-    Registry::new(TrustDomain::parse("fabric.example").unwrap(), vec![entry]).unwrap()
+    Arc::new(Registry::new(TrustDomain::parse("fabric.example").unwrap(), vec![entry]).unwrap())
 }
 
-fn attestor(registry: &Registry) -> Attestor {
-    Attestor::new(registry.wants(), None)
+fn attestor(registry: &Registry) -> Arc<Attestor> {
+    Arc::new(Attestor::new(registry.wants(), None))
 }
 
 async fn matches(caller: &Caller, selectors: &[&str]) -> bool {
@@ -392,6 +393,51 @@ async fn a_systemd_unit_is_told_by_the_real_cgroup_and_followed() {
     let other = Cgroup::new("isthmus-other.service").unwrap();
     other.put(child.id());
     assert!(!has_one().await);
+    end(child);
+}
+
+/// Knows one pod, and takes its time.
+struct Slow;
+
+const CONTAINER: &str = "aa11bb22cc33dd44ee55ff6600778899aa11bb22cc33dd44ee55ff6600778899";
+const POD: &str = "7f3c1d2e-0a4b-4c5d-8e9f-102132435465";
+
+impl kubelet::Source for Slow {
+    fn containers(&self) -> Pin<Box<dyn Future<Output = Result<kubelet::Containers, kubelet::Error>> + Send + '_>> {
+        let list = format!(
+            r#"{{"items":[{{"metadata":{{"name":"p","namespace":"payments","uid":"{POD}"}},"status":{{"containerStatuses":[{{"name":"c","containerID":"x://{CONTAINER}"}}]}}}}]}}"#
+        );
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Ok(kubelet::parse(list.as_bytes(), None).unwrap())
+        })
+    }
+}
+
+/// A client that does not read keeps its answer from being polled, in the middle of attestation too.
+#[tokio::test]
+async fn an_answer_that_nobody_takes_keeps_no_other_waiting() {
+    let name = "an_answer_that_nobody_takes_keeps_no_other_waiting";
+    let Some(cgroup) = Cgroup::new(&format!("kubepods/pod{POD}/{CONTAINER}")) else {
+        return skipped(name, "no cgroup can be made here");
+    };
+    let child = Command::new("sleep").arg("60").spawn().unwrap();
+    cgroup.put(child.id());
+    let registry = registry(&["k8s:ns:payments", "unix:group:root"]);
+    let attestor = Arc::new(Attestor::with_source(registry.wants(), Some(Box::new(Slow))));
+    let mut stuck = Vec::new();
+    for _ in 0..10 {
+        let caller = Arc::new(caller(child.id()));
+        let (attestor, registry) = (attestor.clone(), registry.clone());
+        let mut facts = Box::pin(async move { caller.facts(&attestor, &registry).await });
+        // Once, and never again.
+        let first = std::future::poll_fn(|cx| std::task::Poll::Ready(facts.as_mut().poll(cx))).await;
+        assert!(first.is_pending());
+        stuck.push(facts);
+    }
+    let facts = caller(child.id()).facts(&attestor, &registry).await.unwrap();
+    assert_eq!(registry.identities(&facts).len(), 1);
+    drop(stuck);
     end(child);
 }
 
