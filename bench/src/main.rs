@@ -15,6 +15,7 @@ mod report;
 mod rig;
 mod sandboxed;
 mod soak;
+mod streams;
 mod tunnel;
 
 use std::{
@@ -38,6 +39,8 @@ enum Command {
     Path(plan::Options),
     /// Long-lived flows through a tunnel whose links, peers and settings change all the time: nothing may break or grow.
     Soak(soak::Options),
+    /// The Workload API with many workloads: first answers, a change of bundles, memory.
+    Streams(streams::Options),
     /// The part that runs inside the sandbox.
     #[command(hide = true)]
     Inside {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Path(options) => path::run(options),
         Command::Soak(options) => soak::run(options),
+        Command::Streams(options) => streams::run(options),
         Command::Inside { job } => sandboxed::inside(&job),
     };
     result.unwrap_or_else(|error| {
@@ -78,7 +82,9 @@ mod tests {
         assert!(parse("isthmus-bench path --peers 1000"));
         assert!(parse("isthmus-bench path --failover --rounds 1 -o json"));
         assert!(parse("isthmus-bench soak --minutes 1 --rate 50 -o json"));
+        assert!(parse("isthmus-bench streams --streams 10 --connected 5 --probes 3 -o json"));
         for wrong in [
+            "isthmus-bench streams --streams 0",
             "isthmus-bench",
             "isthmus-bench path --programs openvpn",
             "isthmus-bench path --rounds 0",
