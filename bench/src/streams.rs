@@ -264,7 +264,8 @@ impl Crowd {
         for progress in &self.progress {
             let mut progress = progress.clone();
             let seen = tokio::time::timeout(LIMIT, progress.wait_for(|now| now.messages >= messages)).await;
-            let seen = seen.context("a stream was not updated within a minute")?.context("a stream has ended")?;
+            let seen =
+                seen.context("a stream was not updated within a minute")?.context("a stream has ended")?;
             times.push(seen.last.saturating_duration_since(began));
         }
         let first = times.iter().min().copied().unwrap_or_default();

@@ -64,10 +64,13 @@ impl Report {
             least: None,
             aim: None,
         };
-        let goal = |figure: Figure, least: f64, aim: f64| Figure { least: Some(least), aim: Some(aim), ..figure };
-        let size = |name, bytes: u64| Figure { unit: "MiB", value: mebibytes(bytes), ..time(name, Duration::ZERO) };
+        let goal =
+            |figure: Figure, least: f64, aim: f64| Figure { least: Some(least), aim: Some(aim), ..figure };
+        let size =
+            |name, bytes: u64| Figure { unit: "MiB", value: mebibytes(bytes), ..time(name, Duration::ZERO) };
         let slowest = changes.iter().map(|change| change[1]).max().unwrap_or_default();
-        let spread = changes.iter().map(|change| change[1].saturating_sub(change[0])).max().unwrap_or_default();
+        let spread =
+            changes.iter().map(|change| change[1].saturating_sub(change[0])).max().unwrap_or_default();
         let figures = vec![
             time("first response, median", quantile(&first, 500)),
             goal(time("first response, p99", quantile(&first, 990)), 5.0, 1.0),
@@ -90,7 +93,10 @@ impl Report {
 
     /// For people.
     pub(super) fn table(&self) -> String {
-        let mut text = format!("{}, {} streams ({} while the first answers were timed)\n", self.version, self.streams, self.connected);
+        let mut text = format!(
+            "{}, {} streams ({} while the first answers were timed)\n",
+            self.version, self.streams, self.connected
+        );
         for figure in &self.figures {
             let Figure { name, unit, value, .. } = figure;
             // A String takes everything.

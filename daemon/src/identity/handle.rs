@@ -361,6 +361,15 @@ impl Handle {
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone()
     }
 
+    /// Replaces what is believed, as other parts of the daemon do.
+    pub(super) fn set_trust(&self, trust: Trust) {
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(supply) = loaded.supply.as_mut() {
+            supply.trust = Arc::new(trust);
+        }
+        self.0.supply.send_replace(loaded.supply.clone());
+    }
+
     pub(super) fn trust(&self) -> Option<Arc<Trust>> {
         self.0.supply.borrow().as_ref().map(|supply| supply.trust.clone())
     }

@@ -38,6 +38,17 @@ impl Trust {
         (*trust_domain != self.own).then(|| self.store.bundle(trust_domain)).flatten()
     }
 
+    /// The same with these bundles of others, and no others. One of the node's own trust domain is left out: its own comes from its root.
+    #[must_use]
+    pub fn with_federated(&self, bundles: impl IntoIterator<Item = Bundle>) -> Self {
+        let mut store = self.store.clone();
+        let known: Vec<TrustDomain> = store.bundles().map(|bundle| bundle.trust_domain().clone()).collect();
+        known.iter().filter(|domain| **domain != self.own).for_each(|domain| store.remove(domain));
+        let others = bundles.into_iter().filter(|bundle| *bundle.trust_domain() != self.own);
+        others.for_each(|bundle| store.insert(bundle));
+        Self { own: self.own.clone(), store }
+    }
+
     /// For the verifier.
     pub fn store(&self) -> &TrustStore {
         &self.store

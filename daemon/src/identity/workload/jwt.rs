@@ -156,7 +156,12 @@ mod tests {
             (many(1, MAX_AUDIENCE + 1), false),
         ] {
             let code = check_audiences(&audience).map_err(|status| status.code());
-            assert_eq!(code, if good { Ok(()) } else { Err(tonic::Code::InvalidArgument) }, "{}", audience.len());
+            assert_eq!(
+                code,
+                if good { Ok(()) } else { Err(tonic::Code::InvalidArgument) },
+                "{}",
+                audience.len()
+            );
         }
     }
 }
