@@ -1,10 +1,12 @@
-//! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run, and whether it lasts.
+//! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run, and whether it lasts; how fast
+//! identities are issued.
 
 mod contender;
 mod failover;
 mod figure;
 mod goal;
 mod iperf;
+mod issue;
 mod key;
 mod measure;
 mod path;
@@ -15,6 +17,7 @@ mod report;
 mod rig;
 mod sandboxed;
 mod soak;
+mod streams;
 mod tunnel;
 
 use std::{
@@ -38,6 +41,10 @@ enum Command {
     Path(plan::Options),
     /// Long-lived flows through a tunnel whose links, peers and settings change all the time: nothing may break or grow.
     Soak(soak::Options),
+    /// The Workload API with many workloads: first answers, a change of bundles, memory.
+    Streams(streams::Options),
+    /// SVIDs that one core issues in a second, checked, signed and written to the audit log.
+    Issue(issue::Options),
     /// The part that runs inside the sandbox.
     #[command(hide = true)]
     Inside {
@@ -50,6 +57,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Path(options) => path::run(options),
         Command::Soak(options) => soak::run(options),
+        Command::Streams(options) => streams::run(options),
+        Command::Issue(options) => issue::run(&options),
         Command::Inside { job } => sandboxed::inside(&job),
     };
     result.unwrap_or_else(|error| {
@@ -78,8 +87,12 @@ mod tests {
         assert!(parse("isthmus-bench path --peers 1000"));
         assert!(parse("isthmus-bench path --failover --rounds 1 -o json"));
         assert!(parse("isthmus-bench soak --minutes 1 --rate 50 -o json"));
+        assert!(parse("isthmus-bench streams --streams 10 --connected 5 --probes 3 -o json"));
+        assert!(parse("isthmus-bench issue --seconds 1 --directory /tmp -o json"));
         for wrong in [
+            "isthmus-bench streams --streams 0",
             "isthmus-bench",
+            "isthmus-bench issue --seconds 0",
             "isthmus-bench path --programs openvpn",
             "isthmus-bench path --rounds 0",
             "isthmus-bench path --seconds 0",
