@@ -2,7 +2,9 @@
 
 use std::{fs, io::Write, process::Command};
 
-use isthmus_lab::sandbox;
+use isthmus_lab::{node::unix_channel, sandbox};
+use isthmus_proto::workload::{X509svidRequest, spiffe_workload_api_client::SpiffeWorkloadApiClient};
+use tonic::{Code, Request, metadata::MetadataValue};
 
 use super::rig::{Rig, entry, skipped};
 
@@ -49,6 +51,33 @@ fn a_reload_asks_for_what_nobody_asked_for_before() {
         rig.fetch().has(&["/by/path"]);
         rig.reload(&entry("/by/path", &["unix:path:/run/workload/another"]));
         rig.fetch().is_denied();
+    });
+}
+
+/// spiffe/spire#711: who is banned must not go on with the connection that it has.
+#[test]
+fn a_caller_that_lost_its_entry_gets_nothing_on_its_old_connection() {
+    let name = "programs::a_caller_that_lost_its_entry_gets_nothing_on_its_old_connection";
+    sandbox::run_with_bins(name, |bins| {
+        let mut rig = Rig::new(bins);
+        rig.start(&entry("/by/uid", &["unix:uid:0"]));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let socket = rig.dir.join("workload.sock");
+        let mut client =
+            runtime.block_on(async { SpiffeWorkloadApiClient::new(unix_channel(&socket).unwrap()) });
+        let mut fetch = || {
+            runtime.block_on(async {
+                let mut request = Request::new(X509svidRequest {});
+                request.metadata_mut().insert("workload.spiffe.io", MetadataValue::from_static("true"));
+                client.fetch_x509svid(request).await?.into_inner().message().await
+            })
+        };
+        assert_eq!(fetch().unwrap().unwrap().svids.len(), 1);
+        rig.reload(&entry("/by/uid", &["unix:uid:4242"]));
+        let refused = fetch().unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::PermissionDenied, "no identity issued"));
+        rig.reload(&entry("/by/uid", &["unix:uid:0"]));
+        assert_eq!(fetch().unwrap().unwrap().svids.len(), 1);
     });
 }
 

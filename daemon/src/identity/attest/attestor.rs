@@ -16,7 +16,7 @@ use super::{
     executable::{self, FileId, Hashes},
     facts::{Facts, PodFacts},
     kubelet::{Kubelet, Source},
-    names,
+    names::Names,
     pods::{Pods, Unknown},
     proc::{self, Status},
     turns::Turns,
@@ -37,6 +37,7 @@ pub struct Attestor {
     kubernetes: Option<KubernetesConfig>,
     pods: Option<Arc<Pods>>,
     hashes: Arc<Hashes>,
+    names: Arc<Names>,
     turns: Turns,
     /// Hashes what marks stand for, with a key that nobody can know.
     keys: RandomState,
@@ -76,6 +77,7 @@ impl Attestor {
             kubernetes: None,
             pods,
             hashes: Arc::default(),
+            names: Arc::default(),
             turns: Turns::default(),
             keys: RandomState::new(),
         }
@@ -121,10 +123,15 @@ impl Attestor {
     }
 
     /// The facts with the hash of the executable, if an entry hangs on it. In a task of its own, as [`gather`](Self::gather).
-    pub(super) async fn with_hash(self: &Arc<Self>, process: PathBuf, facts: Facts, registry: &Arc<Registry>) -> Result<Facts, Refusal> {
+    pub(super) async fn with_hash(
+        self: &Arc<Self>,
+        process: PathBuf,
+        facts: Facts,
+        registry: &Arc<Registry>,
+    ) -> Result<Facts, Refusal> {
         let (this, registry) = (self.clone(), registry.clone());
         let work = async move { this.add_hash(&process, facts, &registry).await };
-        tokio::spawn(work).await.map_err(|_| Refusal::Slow)
+        tokio::spawn(work).await.unwrap_or(Err(Refusal::Slow))
     }
 
     /// Does an entry hang on the hash of the executable, which is not known yet?
@@ -132,9 +139,14 @@ impl Attestor {
         self.wants.sha256 && facts.sha256.is_none() && registry.asks_for_hash(facts)
     }
 
-    async fn gather_here(&self, process: &Path, status: Status, registry: &Registry) -> Result<Facts, Refusal> {
+    async fn gather_here(
+        &self,
+        process: &Path,
+        status: Status,
+        registry: &Registry,
+    ) -> Result<Facts, Refusal> {
         let start = Instant::now();
-        let placement = if self.wants.cgroup() { place(process)? } else { Placement::default() };
+        let placement = if self.wants.cgroup() { self.place(process)? } else { Placement::default() };
         let Status { uid, gid, groups } = status;
         let bare = Facts { uid, gid, groups, unit: placement.unit, ..Facts::default() };
         let mut facts = self.outside(process, bare).await?;
@@ -142,29 +154,44 @@ impl Attestor {
         if let Some((pods, container)) = self.pods.as_ref().zip(placement.container.as_ref()) {
             facts.pod = Some(self.pod(pods, container).await?);
         }
-        Ok(self.add_hash(process, facts, registry).await)
+        self.add_hash(process, facts, registry).await
     }
 
-    async fn add_hash(&self, process: &Path, mut facts: Facts, registry: &Registry) -> Facts {
+    async fn add_hash(
+        &self,
+        process: &Path,
+        mut facts: Facts,
+        registry: &Registry,
+    ) -> Result<Facts, Refusal> {
         if !self.lacks_hash(&facts, registry) {
-            return facts;
+            return Ok(facts);
         }
         let (start, hashes, exe) = (Instant::now(), self.hashes.clone(), process.join("exe"));
-        match self.blocking(facts.uid, move || hashes.of(&exe)).await {
-            Ok(Ok(digest)) => facts.sha256 = Some(digest),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a caller's executable can't be hashed: CAP_SYS_PTRACE is needed")
+        match self.blocking(facts.uid, move || hashes.of(&exe)).await? {
+            Ok(digest) => facts.sha256 = Some(digest),
+            Err(error) => {
+                tracing::debug!(%error, "a caller's executable can't be hashed: CAP_SYS_PTRACE is needed, and 512 MiB are the most")
             }
-            Err(refusal) => tracing::debug!(%refusal, "a caller's executable is not hashed"),
         }
         took("sha256", start);
-        facts
+        Ok(facts)
     }
 
     /// What the kubelet has said of a caller's pod, whose labels may have changed. `None`: nothing is known now.
     pub(super) fn pod_again(&self, process: &Path) -> Option<Arc<PodFacts>> {
-        let container = place(process).ok()?.container?;
+        let container = self.place(process).ok()?.container?;
         self.pods.as_ref()?.known(&container)
+    }
+
+    /// Its cgroups, and where they are all the root of what we see, what is mounted there.
+    fn place(&self, process: &Path) -> Result<Placement, Refusal> {
+        let mut placement = cgroup::parse(&read_cgroup(process)?)?;
+        if self.wants.pod && placement.at_root && in_our_user_namespace(process) {
+            let mounts =
+                proc::read(&process.join("mountinfo"), cgroup::MAX_MOUNTINFO).map_err(Refusal::Proc)?;
+            placement.container = cgroup::from_mountinfo(&mounts)?;
+        }
+        Ok(placement)
     }
 
     async fn pod(&self, pods: &Pods, container: &Container) -> Result<Arc<PodFacts>, Refusal> {
@@ -180,21 +207,21 @@ impl Attestor {
 
     /// Names and path: both may ask others.
     async fn outside(&self, process: &Path, mut facts: Facts) -> Result<Facts, Refusal> {
-        let Wants { names, path, .. } = self.wants;
-        if !names && !path {
+        let uid = facts.uid;
+        let (wants, names, exe) = (self.wants, self.names.clone(), process.join("exe"));
+        if !wants.names && !wants.path {
             return Ok(facts);
         }
-        let exe: PathBuf = process.join("exe");
-        self.blocking(facts.uid, move || {
-            if names {
-                facts.user = names::user(facts.uid);
-                facts.group = names::group(facts.gid);
-                facts.group_names = facts.groups.iter().copied().filter_map(names::group).collect();
+        let work = move || {
+            if wants.names {
+                facts.user = names.user(facts.uid);
+                facts.group = names.group(facts.gid);
+                facts.group_names = facts.groups.iter().filter_map(|gid| names.group(*gid)).collect();
             }
-            facts.path = path.then(|| executable::path(&exe)).flatten();
+            facts.path = wants.path.then(|| executable::path(&exe)).flatten();
             facts
-        })
-        .await
+        };
+        self.blocking(uid, work).await
     }
 
     /// On a thread that may wait. What hangs there keeps its turn, so that it can't take all threads one by one.
@@ -218,16 +245,6 @@ impl Attestor {
 
 fn read_cgroup(process: &Path) -> Result<Vec<u8>, Refusal> {
     proc::read(&process.join("cgroup"), cgroup::MAX_CGROUP).map_err(Refusal::Proc)
-}
-
-/// Its cgroups, and where they are all the root of what we see, what is mounted there.
-fn place(process: &Path) -> Result<Placement, Refusal> {
-    let mut placement = cgroup::parse(&read_cgroup(process)?)?;
-    if placement.at_root && in_our_user_namespace(process) {
-        let mounts = proc::read(&process.join("mountinfo"), cgroup::MAX_MOUNTINFO).map_err(Refusal::Proc)?;
-        placement.container = cgroup::from_mountinfo(&mounts)?;
-    }
-    Ok(placement)
 }
 
 /// In another one, users mount what they like. Unknown counts as another.

@@ -155,7 +155,11 @@ impl Caller {
 
     /// What is known of it, checked now: still there, the same process, user and group, and what was gathered of it still so. Gathers
     /// what `attestor` is for, the first time and whenever something has changed.
-    pub async fn facts(&self, attestor: &Arc<Attestor>, registry: &Arc<Registry>) -> Result<Arc<Facts>, Refusal> {
+    pub async fn facts(
+        &self,
+        attestor: &Arc<Attestor>,
+        registry: &Arc<Registry>,
+    ) -> Result<Arc<Facts>, Refusal> {
         let mut known = self.known.lock().await;
         let status = self.look()?;
         let mark = attestor.mark(&directory(self.pid), &status)?;

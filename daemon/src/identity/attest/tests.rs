@@ -1,6 +1,5 @@
 use std::{
     fs,
-    pin::Pin,
     io::Write as _,
     os::{
         fd::AsRawFd as _,
@@ -11,6 +10,7 @@ use std::{
         },
     },
     path::Path,
+    pin::Pin,
     process::{Child, Command, Stdio},
     time::SystemTime,
 };
@@ -90,8 +90,8 @@ async fn names_path_and_hash_are_the_callers() {
     let exe = std::env::current_exe().unwrap();
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &fs::read(&exe).unwrap());
     let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let user = names::user(caller.uid).unwrap();
-    let group = names::group(caller.gid).unwrap();
+    let user = names::Names::default().user(caller.uid).unwrap();
+    let group = names::Names::default().group(caller.gid).unwrap();
     let selectors = [
         format!("unix:user:{user}"),
         format!("unix:group:{group}"),
@@ -123,7 +123,7 @@ async fn supplementary_groups_count_by_number_and_by_name() {
     }
     let child = command.spawn().unwrap();
     let caller = caller(child.id());
-    let name = names::group(1).unwrap();
+    let name = names::Names::default().group(1).unwrap();
     assert!(matches(&caller, &["unix:supplementary_gid:4242"]).await);
     assert!(matches(&caller, &["unix:supplementary_gid:1", &format!("unix:group:{name}")]).await);
     assert!(!matches(&caller, &["unix:supplementary_gid:4243"]).await);
@@ -403,7 +403,9 @@ const CONTAINER: &str = "aa11bb22cc33dd44ee55ff6600778899aa11bb22cc33dd44ee55ff6
 const POD: &str = "7f3c1d2e-0a4b-4c5d-8e9f-102132435465";
 
 impl kubelet::Source for Slow {
-    fn containers(&self) -> Pin<Box<dyn Future<Output = Result<kubelet::Containers, kubelet::Error>> + Send + '_>> {
+    fn containers(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<kubelet::Containers, kubelet::Error>> + Send + '_>> {
         let list = format!(
             r#"{{"items":[{{"metadata":{{"name":"p","namespace":"payments","uid":"{POD}"}},"status":{{"containerStatuses":[{{"name":"c","containerID":"x://{CONTAINER}"}}]}}}}]}}"#
         );
