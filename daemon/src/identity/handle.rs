@@ -166,7 +166,7 @@ impl Handle {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
         let (material, site_ca) = load_files(config, issuer, node, now)?;
         let issuer = match (issuer, site_ca) {
-            (Some(config), Some(site_ca)) => Some(self.issuer(config, site_ca, now)?),
+            (Some(config), Some(site_ca)) => Some(self.new_issuer(config, site_ca, now)?),
             _ => None,
         };
         let supply = match (workload_api, &issuer, &material) {
@@ -180,7 +180,7 @@ impl Handle {
         Ok(Loaded { material, issuer, supply })
     }
 
-    fn issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
+    fn new_issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
         let log = self.log(config, now)?;
         let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone();
         Ok(Issuer::after(current.as_deref(), ca, config, log)?)
