@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::workload::{Jwtsvid, ValidateJwtsvidRequest, X509svid};
+use crate::{
+    sds::envoy::{config::core::v3::DataSource, service::discovery::v3::DiscoveryResponse},
+    workload::{Jwtsvid, ValidateJwtsvidRequest, X509svid},
+};
 
 impl fmt::Debug for X509svid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,5 +28,21 @@ impl fmt::Debug for Jwtsvid {
 impl fmt::Debug for ValidateJwtsvidRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ValidateJwtsvidRequest").field("audience", &self.audience).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DataSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataSource").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DiscoveryResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiscoveryResponse")
+            .field("version_info", &self.version_info)
+            .field("nonce", &self.nonce)
+            .field("resources", &self.resources.len())
+            .finish_non_exhaustive()
     }
 }

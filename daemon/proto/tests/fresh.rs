@@ -33,22 +33,40 @@ fn root() -> PathBuf {
 }
 
 fn generate(out: &Path) {
-    let dir = root().join("proto");
-    for (file, module) in [("control.proto", "isthmus.v1"), ("workload.proto", "workload")] {
-        let descriptors = protox::compile([dir.join(file)], [&dir]).unwrap_or_else(|e| panic!("{file}: {e}"));
-        fs::write(out.join(format!("{module}.bin")), descriptors.encode_to_vec()).expect("descriptor set");
-        tonic_prost_build::configure()
-            .build_client(true)
-            .build_server(true)
-            .emit_rerun_if_changed(false)
-            // Keys and tokens must not reach a log: redacted by hand in `redact.rs`.
-            .skip_debug([".X509SVID", ".JWTSVID", ".ValidateJWTSVIDRequest"])
-            .out_dir(out)
-            .compile_fds(descriptors)
-            .unwrap_or_else(|e| panic!("{file}: {e}"));
-    }
+    let usual = "tonic_prost::ProstCodec";
+    compile(out, &["control.proto"], "isthmus.v1", usual);
+    compile(out, &["workload.proto"], "workload", "crate::codec::LeanCodec");
+    compile(out, &["sds/secret.proto", "sds/tls.proto"], "sds", "crate::codec::LeanCodec");
     // The name that code of a file without a package gets.
     fs::rename(out.join("_.rs"), out.join("workload.rs")).expect("workload.rs");
+}
+
+fn compile(out: &Path, files: &[&str], module: &str, codec: &str) {
+    let dir = root().join("proto");
+    let paths = files.iter().map(|file| dir.join(file));
+    let descriptors = protox::compile(paths, [&dir]).unwrap_or_else(|e| panic!("{module}: {e}"));
+    fs::write(out.join(format!("{module}.bin")), descriptors.encode_to_vec()).expect("descriptor set");
+    let mut config = tonic_prost_build::Config::new();
+    if module == "sds" {
+        // What goes into a google.protobuf.Any is named in full there.
+        config.enable_type_names();
+    }
+    tonic_prost_build::configure()
+        .build_client(true)
+        .build_server(true)
+        .emit_rerun_if_changed(false)
+        .codec_path(codec)
+        // Keys and tokens must not reach a log: redacted by hand in `redact.rs`.
+        .skip_debug([
+            ".X509SVID",
+            ".JWTSVID",
+            ".ValidateJWTSVIDRequest",
+            ".envoy.config.core.v3.DataSource",
+            ".envoy.service.discovery.v3.DiscoveryResponse",
+        ])
+        .out_dir(out)
+        .compile_fds_with_config(descriptors, config)
+        .unwrap_or_else(|e| panic!("{module}: {e}"));
 }
 
 fn bless(fresh: &Path, committed: &Path) {

@@ -9,7 +9,10 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
-use crate::connections::{Guest, Room};
+use crate::{
+    connections::{Guest, Room},
+    unix_socket::Mended,
+};
 
 /// Most connections at a time.
 const PLACES: usize = 128;
@@ -17,7 +20,7 @@ const PLACES: usize = 128;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts in a task of its own until the stream is dropped; never fails.
-pub(super) fn incoming(listener: UnixListener) -> ReceiverStream<io::Result<Guest<UnixStream>>> {
+pub(super) fn incoming(listener: UnixListener) -> ReceiverStream<io::Result<Guest<Mended<UnixStream>>>> {
     let (sender, connections) = mpsc::channel(1);
     tokio::spawn(async move {
         tokio::select! {
@@ -28,12 +31,12 @@ pub(super) fn incoming(listener: UnixListener) -> ReceiverStream<io::Result<Gues
     ReceiverStream::new(connections)
 }
 
-async fn accept(listener: &UnixListener, connections: &mpsc::Sender<io::Result<Guest<UnixStream>>>) {
+async fn accept(listener: &UnixListener, connections: &mpsc::Sender<io::Result<Guest<Mended<UnixStream>>>>) {
     let room = Room::new(PLACES);
     loop {
         match listener.accept().await {
             // An error means that the server is gone: the select above ends this loop.
-            Ok((stream, _)) => _ = connections.send(Ok(room.admit(stream).await)).await,
+            Ok((stream, _)) => _ = connections.send(Ok(room.admit(Mended::new(stream)).await)).await,
             Err(error) => {
                 tracing::warn!(%error, "control API: accept failed; trying again in a moment");
                 tokio::time::sleep(PAUSE).await;
@@ -42,7 +45,7 @@ async fn accept(listener: &UnixListener, connections: &mpsc::Sender<io::Result<G
     }
 }
 
-impl Connected for Guest<UnixStream> {
+impl Connected for Guest<Mended<UnixStream>> {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}

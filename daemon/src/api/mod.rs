@@ -10,6 +10,8 @@ mod incoming;
 mod peers;
 mod routes;
 mod status;
+#[cfg(test)]
+mod tests;
 mod tunnel;
 
 use std::{

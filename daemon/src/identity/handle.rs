@@ -12,6 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
+    attest::Attestor,
     audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
@@ -21,7 +22,7 @@ use super::{
     publishing,
     registration::{self, Registry},
     trust::Trust,
-    workload::{Server, Supply},
+    workload::{Server, Settings, Supply},
 };
 
 /// Why the subsystem can't start, or a change can't be applied.
@@ -142,12 +143,13 @@ impl Handle {
     ) -> Result<Vec<String>, Error> {
         let mut server = self.0.server.lock().await;
         let loaded = self.load(config.as_ref(), issuer.as_ref(), workload_api.as_ref(), SystemTime::now())?;
-        let socket = workload_api.map(|api| api.socket);
+        let (socket, settings) = workload_api.map(|api| (api.socket, api.settings)).unzip();
+        let settings = settings.unwrap_or_default();
         let mut changes = Vec::new();
         if server.as_ref().map(Server::path) != socket.as_ref() {
             // The new one is bound before the old one goes: if that fails, all stays.
             let next = match socket {
-                Some(path) => Some(self.serve(path).await?),
+                Some(path) => Some(self.serve(path, settings).await?),
                 None => None,
             };
             changes.push(match &next {
@@ -155,6 +157,8 @@ impl Handle {
                 None => "workload_api: stopped".into(),
             });
             *server = next;
+        } else if server.as_ref().is_some_and(|server| server.configure(&settings)) {
+            changes.push("workload_api: other limits, or other names for Envoy's secrets".into());
         }
         changes.extend(self.install(loaded));
         Ok(changes)
@@ -170,18 +174,21 @@ impl Handle {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
         let (material, site_ca) = load_files(config, issuer, node, now)?;
         let issuer = match (issuer, site_ca) {
-            (Some(config), Some(site_ca)) => Some(self.issuer(config, site_ca, now)?),
+            (Some(config), Some(site_ca)) => Some(self.new_issuer(config, site_ca, now)?),
             _ => None,
         };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
-            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own, now)?),
+            (Some(api), Some(issuer), Some(own)) => {
+                let before = self.0.supply.borrow().as_ref().map(|supply| supply.attestor.clone());
+                Some(supply(api, issuer, own, before, now)?)
+            }
             _ => return Err(Error::WorkloadApiAlone),
         };
         Ok(Loaded { material, issuer, supply })
     }
 
-    fn issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
+    fn new_issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
         let log = self.log(config, now)?;
         let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone();
         Ok(Issuer::after(current.as_deref(), ca, config, log)?)
@@ -196,10 +203,14 @@ impl Handle {
         }
     }
 
-    async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
+    async fn serve(
+        &self,
+        path: std::path::PathBuf,
+        settings: Settings,
+    ) -> Result<Server, unix_socket::Error> {
         let inner = &self.0;
-        Server::start(path, inner.supply.subscribe(), inner.ledger.clone(), &inner.shutdown, &inner.tasks)
-            .await
+        let (supply, ledger) = (inner.supply.subscribe(), inner.ledger.clone());
+        Server::start(path, settings, supply, ledger, &inner.shutdown, &inner.tasks).await
     }
 
     /// What callers are answered from, with the bundles of other domains as they are now; and what those domains are shown of ours.
@@ -274,7 +285,11 @@ impl Handle {
                 ),
             );
         }
-        (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
+        let fine = format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after));
+        match self.0.supply.borrow().as_ref().and_then(|supply| supply.attestor.trouble()) {
+            Some(trouble) => (false, format!("{fine}; pods can't be attested: {trouble}")),
+            None => (true, fine),
+        }
     }
 
     /// Brings the keys for tokens up to date, and supplies the bundle with them where it differs. When to do so again.
@@ -322,11 +337,16 @@ fn supply(
     api: &WorkloadApiConfig,
     issuer: &Arc<Issuer>,
     own: &Material,
+    before: Option<Arc<Attestor>>,
     now: SystemTime,
 ) -> Result<Supply, Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
     let trust = Arc::new(Trust::new(issuer.publish(&own.bundle, now)?));
-    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
+    let (wants, kubernetes) = (registry.wants(), api.kubernetes.clone());
+    // One that gathers the same goes on: it knows hashes and pods, and callers keep their facts.
+    let attestor = before.filter(|before| before.serves(wants, kubernetes.as_ref()));
+    let attestor = attestor.unwrap_or_else(|| Arc::new(Attestor::new(wants, kubernetes)));
+    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry), attestor })
 }
 
 impl Loaded {
@@ -366,6 +386,15 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
 impl Handle {
     pub(super) fn current_issuer(&self) -> Option<Arc<Issuer>> {
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone()
+    }
+
+    /// Replaces what is believed, as other parts of the daemon do.
+    pub(super) fn set_trust(&self, trust: Trust) {
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(supply) = loaded.supply.as_mut() {
+            supply.trust = Arc::new(trust);
+        }
+        self.0.supply.send_replace(loaded.supply.clone());
     }
 
     pub(super) fn trust(&self) -> Option<Arc<Trust>> {

@@ -16,6 +16,8 @@ mod log_watch;
 mod material;
 mod publishing;
 mod registration;
+pub mod sds;
+mod template;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -30,5 +32,6 @@ pub use files::FileError;
 pub use handle::{Error, Handle, check, start};
 pub use issuing::{Certified, Error as IssuerError, Issuer, JwtSvid, Limited, Requester, SiteCa, Svid};
 pub use material::{Error as MaterialError, Material};
-pub use registration::{Error as EntryError, Identity, Registry};
+pub use registration::{Error as EntryError, Identity, MAX_IDENTITIES, Registry};
 pub use trust::Trust;
+pub use workload::{Limits, Settings};

@@ -1,5 +1,8 @@
 //! The subsystem as a workload sees it: a real socket, a real gRPC client, certificates made by the PKI library.
 
+mod sds;
+mod workload;
+
 use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
@@ -13,8 +16,8 @@ use isthmus_pki::{
     verify::{self, Purpose},
 };
 use isthmus_proto::workload::{
-    JwtBundlesRequest, JwtsvidRequest, X509BundlesRequest, X509svidRequest, X509svidResponse,
-    spiffe_workload_api_client::SpiffeWorkloadApiClient,
+    JwtBundlesRequest, JwtsvidRequest, ValidateJwtsvidRequest, X509BundlesRequest, X509svidRequest,
+    X509svidResponse, spiffe_workload_api_client::SpiffeWorkloadApiClient,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
@@ -107,7 +110,8 @@ impl Files {
     }
 
     fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
-        WorkloadApiConfig { socket: self.path("workload.sock"), entries }
+        let settings = Settings::default();
+        WorkloadApiConfig { socket: self.path("workload.sock"), kubernetes: None, entries, settings }
     }
 
     fn bundle(&self) -> Bundle {
@@ -234,9 +238,10 @@ async fn the_header_is_demanded_of_every_call() {
     assert_eq!(bundles.unwrap_err(), Code::InvalidArgument);
     let jwt = client.fetch_jwtsvid(JwtsvidRequest::default()).await.map_err(code);
     assert_eq!(jwt.unwrap_err(), Code::InvalidArgument);
-    let jwt = client.fetch_jwt_bundles(with_header(JwtBundlesRequest {})).await.unwrap_err();
-    assert_eq!(jwt.code(), Code::Unimplemented);
-    assert!(jwt.message().contains("no JWT-SVIDs"));
+    let jwt = client.fetch_jwt_bundles(JwtBundlesRequest {}).await.map_err(code);
+    assert_eq!(jwt.unwrap_err(), Code::InvalidArgument);
+    let jwt = client.validate_jwtsvid(ValidateJwtsvidRequest::default()).await.map_err(code);
+    assert_eq!(jwt.unwrap_err(), Code::InvalidArgument);
 }
 
 #[tokio::test]

@@ -3,9 +3,11 @@
 mod audit;
 mod issuer;
 mod key_source;
+mod kubernetes;
 mod paths;
 mod rate;
 mod selector;
+mod serving;
 mod workload;
 
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ pub use audit::{AuditConfig, Sync};
 pub use issuer::IssuerConfig;
 pub(crate) use issuer::RawIssuerConfig;
 pub use key_source::{KeySource, PassphraseSource};
+pub use kubernetes::{KubeletTrust, KubernetesConfig};
 pub use paths::{Paths, Pattern};
 pub use rate::Rate;
 pub use selector::Selector;

@@ -19,7 +19,7 @@ const AUTHORITY: &[u8] = b":authority";
 const AUTHORITY_INDEX: usize = 1;
 
 /// Follows the frames of one connection. Feed it what arrives, pass on what it gives back.
-pub(super) struct Filter {
+pub(crate) struct Filter {
     state: State,
     held: Vec<u8>,
 }
@@ -41,7 +41,7 @@ impl Default for Filter {
 
 impl Filter {
     /// Appends to `output` what may go on. Part of a frame may be held back until the rest of it is there.
-    pub(super) fn feed(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
+    pub(crate) fn feed(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
         while !input.is_empty() {
             let wanted = match self.state {
                 State::Pass(left) => left,
@@ -55,7 +55,7 @@ impl Filter {
     }
 
     /// What is held back at the end of the stream.
-    pub(super) fn finish(&mut self, output: &mut Vec<u8>) {
+    pub(crate) fn finish(&mut self, output: &mut Vec<u8>) {
         output.append(&mut self.held);
     }
 
@@ -76,7 +76,8 @@ impl Filter {
             }
             _ => next(&self.held),
         };
-        output.append(&mut self.held);
+        // Not `append`, which would keep the memory of the longest frame so far.
+        output.extend_from_slice(&std::mem::take(&mut self.held));
     }
 }
 

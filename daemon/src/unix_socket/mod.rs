@@ -1,4 +1,8 @@
-//! Unix sockets that take over from a dead predecessor, never from a live one, and are gone after a clean stop.
+//! Unix sockets that take over from a dead predecessor, never from a live one, and are gone after a clean stop; and what gRPC clients
+//! send over them that HTTP/2 does not allow.
+
+pub(crate) mod authority;
+mod mended;
 
 use std::{
     fs, io,
@@ -8,6 +12,8 @@ use std::{
 };
 
 use tokio::net::{UnixListener, UnixStream};
+
+pub(crate) use mended::Mended;
 
 /// Why the socket can't be made.
 #[derive(Debug, thiserror::Error)]
