@@ -138,9 +138,10 @@ async fn measure(plan: &Plan, issuer: &mut Issuer) -> Result<Report> {
     let memory = issuer.memory()?;
     let mut changes = Vec::new();
     for round in 0..CHANGES {
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), issuer.processor_time()?);
         issuer.change_bundle(round)?;
-        changes.push(crowd.wait_for(round + 2, began).await?);
+        let [first, last] = crowd.wait_for(round + 2, began).await?;
+        changes.push([first, last, issuer.processor_time()?.saturating_sub(before)]);
         // Nobody may be told twice.
         tokio::time::sleep(REST).await;
         crowd.check(round + 2)?;
@@ -182,6 +183,16 @@ impl Issuer {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib * 1024)
+    }
+
+    /// What the daemon has used of processors so far, in user and kernel space.
+    fn processor_time(&self) -> Result<Duration> {
+        let pid = self.node.pid().context("the daemon is gone")?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // Fields 14 and 15, counted behind the name, which may hold anything (proc_pid_stat(5)); a tick is a hundredth of a second.
+        let behind = stat.rsplit_once(')').context("no process name")?.1;
+        let ticks = behind.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        Ok(Duration::from_millis(10 * ticks.sum::<Result<u64, _>>()?))
     }
 
     /// Another bundle than before; the daemon is told to read it.

@@ -47,13 +47,14 @@ impl Figure {
 }
 
 impl Report {
-    /// `first` is sorted here; memory is in bytes: with nobody, with everybody, and after the changes.
+    /// `first` is sorted here; of a change there is when the first and when the last stream had it, and what it cost the daemon; memory is in
+    /// bytes: with nobody, with everybody, and after the changes.
     pub(super) fn new(
         plan: &Plan,
         machine: Machine,
         mut first: Vec<Duration>,
         gathering: Duration,
-        changes: &[[Duration; 2]],
+        changes: &[[Duration; 3]],
         memory: [u64; 3],
     ) -> Self {
         first.sort_unstable();
@@ -71,6 +72,7 @@ impl Report {
         let slowest = changes.iter().map(|change| change[1]).max().unwrap_or_default();
         let spread =
             changes.iter().map(|change| change[1].saturating_sub(change[0])).max().unwrap_or_default();
+        let processors = changes.iter().map(|change| change[2]).max().unwrap_or_default();
         let figures = vec![
             time("first response, median", quantile(&first, 500)),
             goal(time("first response, p99", quantile(&first, 990)), 5.0, 1.0),
@@ -78,6 +80,7 @@ impl Report {
             time("the rest has connected after", gathering),
             goal(time("bundle change to the last stream, slowest of all", slowest), 2_000.0, 500.0),
             time("from the first stream to the last, slowest of all", spread),
+            time("the daemon's processor time for a change, most", processors),
             size("memory with nobody", memory[0]),
             goal(size("memory with all streams", memory[1]), 150.0, 80.0),
             size("memory after the changes", memory[2]),

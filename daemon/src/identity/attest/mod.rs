@@ -84,6 +84,9 @@ pub enum Refusal {
     /// The kubelet can't be asked.
     #[error("the pod of the calling process is not known: {0}")]
     Kubelet(Box<kubelet::Error>),
+    /// This daemon has no descriptor left to hold on to the caller's process.
+    #[error("too many files are open here to hold on to the calling process: {0}")]
+    Descriptors(io::Error),
     /// File system or name service don't answer.
     #[error("the names or the executable of the caller could not be read in time")]
     Slow,
@@ -103,13 +106,22 @@ impl Refusal {
             Self::Pod(_) => "pod_disputed",
             Self::UnknownPod => "pod_unknown",
             Self::Kubelet(_) => "kubelet",
+            Self::Descriptors(_) => "descriptors",
             Self::Slow => "slow",
         }
     }
 
     /// True if it says nothing about the caller: it may come again.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Kubelet(_) | Self::Slow)
+        matches!(self, Self::Kubelet(_) | Self::Descriptors(_) | Self::Slow)
+    }
+}
+
+/// Not to be looked at means gone, but for want of descriptors: that is no fault of the caller's, and it may come again.
+fn gone_unless_full(error: io::Error) -> Refusal {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Refusal::Descriptors(error),
+        _ => Refusal::Gone,
     }
 }
 
@@ -139,9 +151,9 @@ impl Caller {
         let credentials = stream.peer_cred().map_err(Refusal::Credentials)?;
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
         let pid = pid.ok_or(Refusal::NoPid)?;
-        let process = pidfd::of_peer(stream, pid).map_err(|_| Refusal::Gone)?;
+        let process = pidfd::of_peer(stream, pid).map_err(gone_unless_full)?;
         let process = pidfd::watch(process).map_err(Refusal::Proc)?;
-        let start_time = proc::start_time(&directory(pid)).map_err(|_| Refusal::Gone)?;
+        let start_time = proc::start_time(&directory(pid)).map_err(gone_unless_full)?;
         let (uid, gid, known) = (credentials.uid(), credentials.gid(), Mutex::default());
         let caller = Self { pid, uid, gid, start_time, process, known };
         caller.check()?;
@@ -228,7 +240,7 @@ impl Caller {
 
     fn look(&self) -> Result<Status, Refusal> {
         let directory = directory(self.pid);
-        let start_time = proc::start_time(&directory).map_err(|_| Refusal::Gone)?;
+        let start_time = proc::start_time(&directory).map_err(gone_unless_full)?;
         let status = proc::status(&directory).map_err(Refusal::Proc)?;
         // Last, so that a process that is there now was there while /proc was read.
         if start_time != self.start_time || pidfd::has_ended(self.process.get_ref()) {

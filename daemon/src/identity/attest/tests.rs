@@ -470,3 +470,13 @@ async fn callers_that_do_not_change_stay_cheap() {
         size_of::<Caller>()
     );
 }
+
+#[test]
+fn want_of_descriptors_is_no_fault_of_the_caller() {
+    for (number, passing) in
+        [(libc::EMFILE, true), (libc::ENFILE, true), (libc::ENOENT, false), (libc::ESRCH, false)]
+    {
+        let refusal = gone_unless_full(io::Error::from_raw_os_error(number));
+        assert_eq!(refusal.is_passing(), passing, "{refusal}");
+    }
+}

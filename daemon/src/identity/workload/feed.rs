@@ -60,9 +60,7 @@ impl Shared {
             let (uid, pid) = (caller.uid(), caller.pid());
             tracing::info!(uid, pid, %refusal, not_shown, "a caller of the Workload API is refused");
         }
-        // Not a word of why: that is the operator's to read.
-        let passing = || Status::unavailable("isthmusd can't attest this workload now; try again");
-        if refusal.is_passing() { passing() } else { denied() }
+        if refusal.is_passing() { unattested() } else { denied() }
     }
 
     fn refuse_stranger(&self, caller: &Caller) -> Status {
@@ -185,6 +183,11 @@ pub(super) fn shed(status: Status) -> Status {
         Code::ResourceExhausted => Status::unavailable(status.message()),
         _ => status,
     }
+}
+
+/// Not a word of why: that is the operator's to read.
+pub(super) fn unattested() -> Status {
+    Status::unavailable("isthmusd can't attest this workload now; try again")
 }
 
 /// Clients look for this very text.

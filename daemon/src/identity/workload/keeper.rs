@@ -140,6 +140,8 @@ impl Keeper {
         let before: Vec<Bytes> = self.held.iter().map(|held| held.chain.clone()).collect();
         let mut old = mem::take(&mut self.held);
         let default = identities.first().cloned();
+        // Exactly: there are as many of these as streams.
+        self.held.reserve_exact(identities.len());
         for identity in identities {
             if let Some(at) = made.svids.iter().position(|(whose, _)| *whose == identity) {
                 let (identity, svid) = made.svids.swap_remove(at);

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use super::{
     Supply,
     connection::Peer,
-    feed::{Feed, Shared, Source, supply},
+    feed::{Feed, Shared, Source, supply, unattested},
     jwt::{self, JwtBundles},
     keeper::Keeper,
     x509::{Bundles, Svids},
@@ -77,6 +77,7 @@ fn attested<Q>(request: &Request<Q>) -> Result<Peer, Status> {
         .ok_or_else(|| Status::internal("the connection was not attested"))?;
     match peer.as_ref() {
         Ok(_) => Ok(peer.clone()),
+        Err(refusal) if refusal.is_passing() => Err(unattested()),
         Err(refusal) => Err(Status::permission_denied(format!("no identity issued: {refusal}"))),
     }
 }
