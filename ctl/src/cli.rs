@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
+use crate::audit::AuditVerb;
 use crate::failure::Failure;
 
 const EXIT_CODES: &str =
@@ -105,6 +106,11 @@ pub(crate) enum Noun {
     Config {
         #[command(subcommand)]
         verb: ConfigVerb,
+    },
+    /// The issuer's log of what it issued and refused; reads its files and asks no daemon.
+    Audit {
+        #[command(subcommand)]
+        verb: AuditVerb,
     },
     /// Shell completions and manual pages, for packagers.
     #[command(hide = true)]
@@ -241,7 +247,8 @@ impl Noun {
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
             Self::Peers | Self::Tunnel { verb: None } => true,
             Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
-            Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } | Self::Generate { .. } => false,
+            Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,
+            Self::Audit { .. } | Self::Generate { .. } => false,
         }
     }
 }

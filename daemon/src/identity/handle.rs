@@ -17,6 +17,7 @@ use super::{
     config::{Config, IssuerConfig, WorkloadApiConfig},
     issuing::{self, Issuer, SiteCa},
     material::{self, Material},
+    publishing,
     registration::{self, Registry},
     trust::Trust,
     workload::{Server, Supply},
@@ -92,6 +93,7 @@ pub async fn start(
         server: AsyncMutex::new(None),
     }));
     handle.apply(config, issuer, workload_api).await?;
+    handle.0.tasks.spawn(publishing::run(handle.clone()));
     Ok(handle)
 }
 
@@ -160,15 +162,21 @@ impl Handle {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
         let (material, site_ca) = load_files(config, issuer, node, now)?;
         let issuer = match (issuer, site_ca) {
-            (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
+            (Some(config), Some(site_ca)) => Some(self.issuer(config, site_ca, now)?),
             _ => None,
         };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
-            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
+            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own, now)?),
             _ => return Err(Error::WorkloadApiAlone),
         };
         Ok(Loaded { material, issuer, supply })
+    }
+
+    fn issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
+        let log = self.log(config, now)?;
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone();
+        Ok(Issuer::after(current.as_deref(), ca, config, log)?)
     }
 
     /// The open log if it is that of the configuration: a file has one writer.
@@ -242,6 +250,30 @@ impl Handle {
         (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
     }
 
+    /// Brings the keys for tokens up to date, and supplies the bundle with them where it differs. When to do so again.
+    pub(super) async fn republish(&self, now: SystemTime) -> Option<SystemTime> {
+        // Not while a reload is under way: it publishes by itself.
+        let _server = self.0.server.lock().await;
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let (issuer, own) = (loaded.issuer.clone()?, loaded.material.clone()?);
+        let supply = loaded.supply.as_mut()?;
+        match issuer.publish(&own.bundle, now) {
+            Ok(bundle) if bundle != *supply.trust.own() => {
+                supply.trust = Arc::new(supply.trust.with_own(bundle));
+                self.0.supply.send_replace(Some(supply.clone()));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the bundle can't be brought up to date; trying again in a minute")
+            }
+        }
+        Some(issuer.publish_due(now))
+    }
+
+    pub(super) fn shutdown(&self) -> &CancellationToken {
+        &self.0.shutdown
+    }
+
     fn audit_trouble(&self) -> Option<String> {
         let loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
@@ -263,9 +295,10 @@ fn supply(
     api: &WorkloadApiConfig,
     issuer: &Arc<Issuer>,
     own: &Material,
-) -> Result<Supply, registration::Error> {
+    now: SystemTime,
+) -> Result<Supply, Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
-    let trust = Arc::new(Trust::new(own.bundle.clone()));
+    let trust = Arc::new(Trust::new(issuer.publish(&own.bundle, now)?));
     Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
 }
 
@@ -300,4 +333,15 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
         changes.push(format!("workload_api: {} entries", registry(new).map_or(0, |registry| registry.len())));
     }
     changes
+}
+
+#[cfg(test)]
+impl Handle {
+    pub(super) fn issuer(&self) -> Option<Arc<Issuer>> {
+        self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone()
+    }
+
+    pub(super) fn trust(&self) -> Option<Arc<Trust>> {
+        self.0.supply.borrow().as_ref().map(|supply| supply.trust.clone())
+    }
 }

@@ -10,7 +10,10 @@ mod config;
 mod files;
 mod handle;
 mod issuing;
+#[cfg(test)]
+mod log_watch;
 mod material;
+mod publishing;
 mod registration;
 #[cfg(test)]
 mod tests;
@@ -22,7 +25,7 @@ pub use certificates::{CertificateInfo, Kind};
 pub use config::*;
 pub use files::FileError;
 pub use handle::{Error, Handle, check, start};
-pub use issuing::{Certified, Error as IssuerError, Issuer, Limited, Requester, SiteCa, Svid};
+pub use issuing::{Certified, Error as IssuerError, Issuer, JwtSvid, Limited, Requester, SiteCa, Svid};
 pub use material::{Error as MaterialError, Material};
 pub use registration::{Error as EntryError, Identity, Registry};
 pub use trust::Trust;

@@ -15,6 +15,14 @@ impl Trust {
         Self { own: own.trust_domain().clone(), store: own.into() }
     }
 
+    /// With another state of the node's own bundle; what it federates with stays.
+    #[must_use]
+    pub fn with_own(&self, own: Bundle) -> Self {
+        let mut store = self.store.clone();
+        store.insert(own);
+        Self { own: self.own.clone(), store }
+    }
+
     /// The node's own trust domain.
     pub fn domain(&self) -> &TrustDomain {
         &self.own
