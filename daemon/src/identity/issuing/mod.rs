@@ -117,10 +117,13 @@ impl Issuer {
     }
 
     fn check_id(&self, id: &SpiffeId, requester: &Requester) -> Result<(), &'static str> {
+        let mut segments = id.path().split('/').skip(1);
+        let site = (segments.next() == Some("site")).then(|| segments.next()).flatten();
+        let own = self.ca.site.as_deref();
+        if site.is_some_and(|site| own.is_some_and(|own| own != site)) {
+            return Err("it belongs to another site");
+        }
         match id.node() {
-            Some((site, _)) if self.ca.site.as_deref().is_some_and(|own| own != site) => {
-                Err("it names a node of another site")
-            }
             Some(_) if !requester.may_be_node(id) => Err("it is a node's own, and not this requester's"),
             None if !self.paths.allow(id) => Err("it is not one of [issuer] paths"),
             _ => Ok(()),

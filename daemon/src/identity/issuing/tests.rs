@@ -174,6 +174,7 @@ fn who_may_have_which_id() {
         ("/ns/a/sa/b", &WORKLOAD, true),
         ("/vm/a", &WORKLOAD, false),
         ("/site/s/db", &WORKLOAD, true),
+        ("/site/t/db", &WORKLOAD, false),
         ("/site/s/node/a", &WORKLOAD, false),
         ("/site/s/node/a", &node("a"), true),
         ("/site/s/node/a", &node("b"), false),
@@ -190,7 +191,7 @@ fn who_may_have_which_id() {
             );
         }
     }
-    assert_eq!(site.log().iter().filter(|(kind, ..)| kind == "refused").count(), 5);
+    assert_eq!(site.log().iter().filter(|(kind, ..)| kind == "refused").count(), 6);
 }
 
 #[test]

@@ -48,6 +48,7 @@ impl std::fmt::Debug for JwtSvid {
 }
 
 /// A key and its life.
+#[derive(Clone)]
 pub(super) struct Held {
     key: Arc<SigningKey>,
     pkcs8: Zeroizing<Vec<u8>>,
@@ -129,15 +130,18 @@ impl Issuer {
     pub fn publish(&self, roots: &Bundle, now: SystemTime) -> Result<Bundle, Error> {
         let now = OffsetDateTime::from(now);
         let mut stored = self.keys.lock();
-        let changed = stored.advance(&self.audit, now)?;
-        let endorsed = self.endorse(&stored, roots, now)?;
+        let mut next = stored.clone();
+        let changed = next.advance(&self.audit, now)?;
+        let endorsed = self.endorse(&next, roots, now)?;
         let content = content(roots, &endorsed);
-        if changed || stored.content != content {
-            if stored.content != content {
-                (stored.sequence, stored.content) = (stored.sequence + 1, content);
-            }
-            // Before it is published: a number is never used for two contents.
-            store::write(&self.keys.path, &stored)?;
+        let differs = next.content != content;
+        if differs {
+            (next.sequence, next.content) = (next.sequence + 1, content);
+        }
+        if changed || differs {
+            // Before anybody sees it: a number never stands for two contents, and no key signs that a restart would lose.
+            store::write(&self.keys.path, &next)?;
+            *stored = next;
         }
         metrics::gauge!("isthmus_jwt_keys").set(u32::try_from(endorsed.len()).unwrap_or(u32::MAX));
         let hint = Duration::from_secs(ring::REFRESH_HINT.unsigned_abs());

@@ -19,7 +19,7 @@ use crate::{identity::files, secret_file::Rule};
 const MAX_KEYS: usize = 16;
 
 /// What is in the file.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Stored {
     pub(super) keys: Vec<Held>,
     /// Of the bundle that was published last.

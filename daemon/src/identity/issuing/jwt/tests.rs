@@ -101,3 +101,18 @@ fn what_makes_no_token_is_refused_and_written_down() {
     assert_eq!(error.reason(), "not_allowed");
     assert_eq!(site.log().iter().filter(|(kind, ..)| kind == "refused").count(), 5);
 }
+
+/// A key is never used that a restart would lose.
+#[test]
+fn without_its_file_no_key_comes_into_use() {
+    let site = site();
+    let issuer = site.issuer();
+    // A directory in the way of the draft.
+    std::fs::create_dir(site.config.state_dir.join("jwt-keys.json.new")).unwrap();
+    let error = issuer.publish(&roots(&site), later(0)).err().unwrap().to_string();
+    assert!(error.contains("jwt-keys.json"), "{error}");
+    assert!(matches!(issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)), Err(Error::NoTokenKey)));
+    std::fs::remove_dir(site.config.state_dir.join("jwt-keys.json.new")).unwrap();
+    issuer.publish(&roots(&site), later(0)).unwrap();
+    issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
+}
