@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly PACKAGES=(bird2 ca-certificates iproute2 iputils-ping openssl procps python3 python3-venv systemd tcpdump wireguard-tools)
+readonly PACKAGES=(bird2 ca-certificates iproute2 iputils-ping opensc openssl procps python3 python3-venv softhsm2 systemd tcpdump
+    wireguard-tools)
 
 missing() {
     local package

@@ -1,6 +1,11 @@
 //! A CA: its certificate, its key and the rule that nothing it issues outlives it.
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer};
+mod crl;
+mod outlook;
+
+pub use crl::{Reason, Revoked, crl_number, crl_to_pem, revoked_before};
+pub use outlook::Outlook;
+use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, SigningKey as _};
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 
@@ -53,6 +58,18 @@ pub enum Error {
     /// The profile is refused.
     #[error(transparent)]
     Profile(#[from] profile::Error),
+    /// A CRL's dates.
+    #[error("a CRL's next update must come after this one")]
+    CrlDates,
+    /// A CRL by a CA that may not sign any.
+    #[error("the CA may not sign CRLs: its keyUsage lacks cRLSign")]
+    NotCrlSigner,
+    /// An earlier CRL that can't be taken over.
+    #[error("the earlier CRL can't be used: {0}")]
+    Crl(String),
+    /// Nothing that a CRL could name.
+    #[error("{0:?} is not a serial number: 1 to 20 bytes, positive")]
+    Serial(String),
     /// The library refused.
     #[error("signing failed: {0}")]
     Sign(String),
@@ -114,37 +131,23 @@ impl Authority {
         serial: Serial,
         now: OffsetDateTime,
     ) -> Result<Issued, Error> {
-        self.may_issue(profile)?;
-        if let Some(reason) = self.facts.out_of_date(now) {
-            return Err(Error::OutOfDate(reason));
-        }
-        let now = whole_second(now);
-        let latest = OffsetDateTime::from_unix_timestamp(self.facts.not_after)
-            .map_err(|_| profile::Error::Lifetime)?;
-        let params = profile.params(&self.trust_domain, serial, now, Some(latest))?;
+        let outlook = Outlook::new(&self.facts, profile, now)?;
+        let params = profile.params(&self.trust_domain, serial, whole_second(now), Some(outlook.latest))?;
         let sign = |e: &dyn std::fmt::Display| Error::Sign(e.to_string());
         let key = key.for_signing().map_err(|e| sign(&e))?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(|e| sign(&e))?;
-        let cut = now + profile.lifetime() - params.not_after;
         Ok(Issued {
             certificate: certificate.der().clone(),
             not_before: params.not_before,
             not_after: params.not_after,
-            clamped: cut.is_positive().then_some(cut),
+            clamped: outlook.clamped,
         })
     }
 
-    fn may_issue(&self, profile: &Profile) -> Result<(), Error> {
-        let last = self.facts.basic_constraints.is_some_and(|b| b.path_len == Some(0));
-        match profile {
-            Profile::Root { .. } => Err(Error::Kind("CA")),
-            Profile::SiteCa { .. } if last => Err(Error::Kind("site CA")),
-            Profile::Svid { id, .. } if *id.trust_domain() != self.trust_domain => {
-                Err(Error::Foreign { id: id.clone(), trust_domain: self.trust_domain.clone() })
-            }
-            Profile::Svid { .. } if self.facts.self_issued => Err(Error::Kind("root")),
-            _ => Ok(()),
-        }
+    /// Signs a statement that is no certificate; `context` keeps it apart from everything else that the key signs.
+    pub fn sign_statement(&self, context: &str, statement: &[u8]) -> Result<Vec<u8>, Error> {
+        let message = self::statement(context, statement);
+        self.issuer.key().sign(&message).map_err(|e| Error::Sign(e.to_string()))
     }
 
     /// The CA's certificate.
@@ -181,7 +184,15 @@ pub fn check_key(facts: &Facts, key: &Key) -> Result<(), Error> {
     Err(Error::KeyMismatch { key: public.sha256(), certificate: facts.key_sha256.clone() })
 }
 
-fn trust_domain(facts: &Facts) -> Result<TrustDomain, Error> {
+/// True if the signature of one certificate verifies with the key of another. That alone is not a path.
+pub fn signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
+    let parse = |der| x509_parser::parse_x509_certificate(der).ok().map(|(_, certificate)| certificate);
+    let (Some(certificate), Some(issuer)) = (parse(certificate), parse(issuer)) else { return false };
+    certificate.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
+/// The trust domain that a CA's certificate names.
+pub fn trust_domain(facts: &Facts) -> Result<TrustDomain, Error> {
     match facts.uris.as_slice() {
         [uri] => {
             SpiffeId::parse(uri).ok().filter(SpiffeId::is_trust_domain).map(|id| id.trust_domain().clone())
@@ -198,6 +209,11 @@ fn check_subject(facts: &Facts, issuer: &Issuer<'static, Key>) -> Result<(), Err
     probe.distinguished_name.push(DnType::CommonName, "probe");
     let probe = probe.signed_by(issuer.key(), issuer).map_err(|e| Error::Sign(e.to_string()))?;
     if Facts::parse(probe.der())?.issuer_der == facts.subject_der { Ok(()) } else { Err(Error::Subject) }
+}
+
+/// What is signed for a statement. DER starts with 0x30, which is the digit 0 and never starts this.
+pub(crate) fn statement(context: &str, statement: &[u8]) -> Vec<u8> {
+    [b"isthmus statement, ", context.as_bytes(), b"\n", statement].concat()
 }
 
 fn whole_second(now: OffsetDateTime) -> OffsetDateTime {

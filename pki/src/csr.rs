@@ -1,5 +1,6 @@
 //! Certificate signing requests (RFC 2986). Of a request only the public key is believed, and only after its signature held.
 
+use aws_lc_rs::digest;
 use rcgen::{CertificateParams, DistinguishedName, DnType, SanType, string::Ia5String};
 use rustls_pki_types::CertificateSigningRequestDer;
 use x509_parser::{
@@ -77,6 +78,13 @@ pub fn parse(bytes: &[u8]) -> Result<Request, Error> {
     Ok(Request { public_key, subject: info.subject.to_string(), uris: uris(&request) })
 }
 
+/// SHA-256 of a request's DER, in PEM or DER: what people at both ends compare.
+pub fn sha256(bytes: &[u8]) -> Result<[u8; 32], Error> {
+    let der = if bytes.first() == Some(&0x30) { bytes.to_vec() } else { from_pem(bytes)? };
+    let digest = digest::digest(&digest::SHA256, &der);
+    Ok(std::array::from_fn(|at| digest.as_ref()[at]))
+}
+
 fn from_pem(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let block = pem::parse_many(bytes).map_err(|e| Error::Pem(e.to_string()))?;
     match <[pem::Pem; 1]>::try_from(block) {
@@ -130,6 +138,7 @@ mod tests {
             ("CN=site a", ["spiffe://td".to_string()].as_slice())
         );
         assert_eq!(parse(&to_der(&pem).unwrap()).unwrap(), parsed);
+        assert_eq!(sha256(&to_der(&pem).unwrap()), sha256(pem.as_bytes()));
     }
 
     #[test]

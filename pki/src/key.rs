@@ -1,8 +1,14 @@
-//! Private keys: ECDSA P-256 and P-384 in PKCS#8, plain or encrypted (PBES2, RFC 8018) so that OpenSSL reads them.
+//! Private keys: ECDSA P-256 and P-384 in PKCS#8, plain or encrypted (PBES2, RFC 8018) so that OpenSSL reads them, or in a token.
 
-use std::fmt;
+mod external;
 
-use aws_lc_rs::digest;
+use std::{fmt, sync::Arc};
+
+use aws_lc_rs::{
+    digest,
+    signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey},
+};
+pub use external::Signer;
 use pkcs8::{
     EncryptedPrivateKeyInfo, PrivateKeyInfo,
     der::Decode as _,
@@ -46,6 +52,9 @@ pub enum Error {
     /// Encryption failed.
     #[error("the key can't be encrypted")]
     Encrypt,
+    /// A key in a token or a service can't be used, or not be taken out of it.
+    #[error("the external key can't be used: {0}")]
+    External(String),
 }
 
 /// The curve of a key.
@@ -66,13 +75,18 @@ impl Curve {
     }
 }
 
-/// A private key. Its serialized form is zeroized on drop; the library zeroizes its own copy.
-pub struct Key(KeyPair);
+/// A private key, here or elsewhere. The serialized form of one here is zeroized on drop; the library zeroizes its own copy.
+pub struct Key(Place);
+
+enum Place {
+    Here(KeyPair),
+    Elsewhere { signer: Arc<dyn Signer>, public: rcgen::SubjectPublicKeyInfo, spki: Vec<u8> },
+}
 
 impl Key {
     /// Makes a key from the operating system's randomness, by the library.
     pub fn generate(curve: Curve) -> Result<Self, Error> {
-        KeyPair::generate_for(curve.algorithm()).map(Self).map_err(|_| Error::Generate)
+        KeyPair::generate_for(curve.algorithm()).map(Self::here).map_err(|_| Error::Generate)
     }
 
     /// Reads a PKCS#8 PEM file; `passphrase` is used if the key is encrypted.
@@ -97,18 +111,47 @@ impl Key {
         [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384]
             .into_iter()
             .find_map(|algorithm| KeyPair::from_pkcs8_der_and_sign_algo(&der.into(), algorithm).ok())
-            .map(Self)
+            .map(Self::here)
             .ok_or(Error::Unsupported)
     }
 
-    /// PKCS#8 DER.
-    pub fn to_pkcs8(&self) -> Zeroizing<Vec<u8>> {
-        Zeroizing::new(self.0.serialize_der())
+    /// Takes a key that signs elsewhere, after it has signed something that verifies.
+    pub fn external(signer: Arc<dyn Signer>) -> Result<Self, Error> {
+        let spki = signer.spki().to_vec();
+        let key = PublicKey::from_spki(&spki)?;
+        external::try_out(&*signer, &key)?;
+        Ok(Self(Place::Elsewhere { signer, public: key.for_signing()?, spki }))
     }
 
-    /// PKCS#8 PEM.
+    /// Opens a key in a PKCS#11 token, ready to sign: [`crate::token::Uri::parse`], [`crate::token::Location::new`], then this.
+    pub fn in_token(location: &isthmus_token::Location) -> Result<Self, Error> {
+        let key = location.open().map_err(|e| Error::External(e.to_string()))?;
+        Self::external(Arc::new(key))
+    }
+
+    /// True if its bytes are not here, so that [`Key::to_pkcs8`] and [`Key::to_pem`] give none.
+    pub fn is_external(&self) -> bool {
+        matches!(self.0, Place::Elsewhere { .. })
+    }
+
+    fn here(pair: KeyPair) -> Self {
+        Self(Place::Here(pair))
+    }
+
+    /// PKCS#8 DER; empty for a key that is elsewhere.
+    pub fn to_pkcs8(&self) -> Zeroizing<Vec<u8>> {
+        match &self.0 {
+            Place::Here(pair) => Zeroizing::new(pair.serialize_der()),
+            Place::Elsewhere { .. } => Zeroizing::default(),
+        }
+    }
+
+    /// PKCS#8 PEM; empty for a key that is elsewhere.
     pub fn to_pem(&self) -> Zeroizing<String> {
-        Zeroizing::new(self.0.serialize_pem())
+        match &self.0 {
+            Place::Here(pair) => Zeroizing::new(pair.serialize_pem()),
+            Place::Elsewhere { .. } => Zeroizing::default(),
+        }
     }
 
     /// PKCS#8 PEM encrypted with PBES2: scrypt, AES-256-CBC. `salt` and `iv` must be fresh random bytes.
@@ -118,10 +161,11 @@ impl Key {
         salt: &[u8; 16],
         iv: &[u8; 16],
     ) -> Result<String, Error> {
+        let Place::Here(pair) = &self.0 else { return Err(Error::Encrypt) };
         let (log_n, r, p) = SCRYPT;
         let scrypt = scrypt::Params::new(log_n, r, p, 32).map_err(|_| Error::Encrypt)?;
         let scheme = pbes2::Parameters::scrypt_aes256cbc(scrypt, salt, iv).map_err(|_| Error::Encrypt)?;
-        let info = PrivateKeyInfo::from_der(self.0.serialized_der()).map_err(|_| Error::Encrypt)?;
+        let info = PrivateKeyInfo::from_der(pair.serialized_der()).map_err(|_| Error::Encrypt)?;
         let sealed = info.encrypt_with_params(scheme, passphrase).map_err(|_| Error::Encrypt)?;
         Ok(pem::encode_config(
             &pem::Pem::new("ENCRYPTED PRIVATE KEY", sealed.as_bytes()),
@@ -131,7 +175,10 @@ impl Key {
 
     /// The public half.
     pub fn public(&self) -> PublicKey {
-        PublicKey { spki: self.0.subject_public_key_info() }
+        match &self.0 {
+            Place::Here(pair) => PublicKey { spki: pair.subject_public_key_info() },
+            Place::Elsewhere { spki, .. } => PublicKey { spki: spki.clone() },
+        }
     }
 }
 
@@ -155,7 +202,9 @@ fn decrypt(der: &[u8], passphrase: &[u8]) -> Result<Key, Error> {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        self.0.zeroize();
+        if let Place::Here(pair) = &mut self.0 {
+            pair.zeroize();
+        }
     }
 }
 
@@ -167,17 +216,27 @@ impl fmt::Debug for Key {
 
 impl SigningKey for Key {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
-        self.0.sign(message)
+        match &self.0 {
+            Place::Here(pair) => pair.sign(message),
+            // The library has no room for words; who holds the signer asks it.
+            Place::Elsewhere { signer, .. } => signer.sign(message).map_err(|_| rcgen::Error::RemoteKeyError),
+        }
     }
 }
 
 impl PublicKeyData for Key {
     fn der_bytes(&self) -> &[u8] {
-        self.0.der_bytes()
+        match &self.0 {
+            Place::Here(pair) => pair.der_bytes(),
+            Place::Elsewhere { public, .. } => public.der_bytes(),
+        }
     }
 
     fn algorithm(&self) -> &'static SignatureAlgorithm {
-        self.0.algorithm()
+        match &self.0 {
+            Place::Here(pair) => pair.algorithm(),
+            Place::Elsewhere { public, .. } => public.algorithm(),
+        }
     }
 }
 
@@ -199,6 +258,22 @@ impl PublicKey {
     /// DER SubjectPublicKeyInfo.
     pub fn spki(&self) -> &[u8] {
         &self.spki
+    }
+
+    /// Its curve.
+    pub fn curve(&self) -> Curve {
+        let p384 = self.for_signing().is_ok_and(|key| key.algorithm() == &PKCS_ECDSA_P384_SHA384);
+        if p384 { Curve::P384 } else { Curve::P256 }
+    }
+
+    /// True if `signature` (ECDSA in DER; SHA-256 with P-256, SHA-384 with P-384) is this key's under `message`.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let Ok(key) = self.for_signing() else { return false };
+        let algorithm = match self.curve() {
+            Curve::P256 => &ECDSA_P256_SHA256_ASN1,
+            Curve::P384 => &ECDSA_P384_SHA384_ASN1,
+        };
+        UnparsedPublicKey::new(algorithm, key.der_bytes()).verify(message, signature).is_ok()
     }
 
     /// Lower-case hex SHA-256 of the SubjectPublicKeyInfo: what people compare over a phone.
@@ -257,6 +332,36 @@ mod tests {
             EncryptedPrivateKeyInfo { encryption_algorithm: scheme.into(), encrypted_data: &key.to_pkcs8() };
         let der = pkcs8::der::Encode::to_der(&info).unwrap();
         assert_eq!(decrypt(&der, b"x").unwrap_err(), Error::Scheme);
+    }
+
+    /// A token for tests: signs with the key it holds, and shows what it is told to.
+    struct Elsewhere(Key, Vec<u8>);
+
+    impl Signer for Elsewhere {
+        fn spki(&self) -> &[u8] {
+            &self.1
+        }
+
+        fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
+            SigningKey::sign(&self.0, message).map_err(|e| e.to_string())
+        }
+    }
+
+    #[test]
+    fn a_key_elsewhere_is_tried_out_and_gives_nothing_away() {
+        for curve in [Curve::P256, Curve::P384] {
+            let inside = Key::generate(curve).unwrap();
+            let public = inside.public();
+            let key = Key::external(Arc::new(Elsewhere(inside, public.spki().to_vec()))).unwrap();
+            assert_eq!((key.public(), key.is_external(), public.curve()), (public.clone(), true, curve));
+            assert!(key.to_pkcs8().is_empty() && key.to_pem().is_empty());
+            assert!(key.to_encrypted_pem(b"x", &[1; 16], &[2; 16]).is_err());
+            assert!(public.verifies(b"message", &SigningKey::sign(&key, b"message").unwrap()));
+            assert!(!public.verifies(b"another", &SigningKey::sign(&key, b"message").unwrap()));
+            let other = Key::generate(curve).unwrap().public().spki().to_vec();
+            let wrong = Key::external(Arc::new(Elsewhere(Key::generate(curve).unwrap(), other)));
+            assert!(matches!(wrong, Err(Error::External(_))));
+        }
     }
 
     #[test]

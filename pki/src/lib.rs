@@ -2,8 +2,9 @@
 //!
 //! One trust domain per fabric, an offline root, one CA per site, X.509-SVIDs below it (`profile` has the table).
 //! [`id`] parses SPIFFE IDs, [`key`] holds private keys, [`csr`] believes a request's public key and nothing else,
-//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] and
-//! [`jwt`] decide whom to believe, [`crl`] whom no longer, [`inspect`] explains a file.
+//! [`authority`] issues and revokes, [`shamir`] and [`share`] split what opens the root, [`plan`] and [`transcript`] are what an auditor
+//! reads; [`bundle`] reads roots and chains, [`verify`] and [`jwt`] decide whom to believe, [`crl`] whom no longer, [`audit`] makes and
+//! checks the issuer's log, [`inspect`] explains a file.
 
 #![forbid(unsafe_code)]
 
@@ -18,14 +19,20 @@ pub mod inspect;
 mod json;
 pub mod jwt;
 pub mod key;
+pub mod plan;
 pub mod profile;
+pub mod shamir;
+pub mod share;
+pub mod transcript;
 pub mod verify;
+pub mod words;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};
 pub use crl::{Crl, CrlError};
 pub use facts::Facts;
 pub use id::{SpiffeId, TrustDomain};
+pub use isthmus_token as token;
 pub use key::{Curve, Key, PublicKey};
 pub use profile::{Profile, Serial};
 

@@ -337,7 +337,7 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
 
 #[cfg(test)]
 impl Handle {
-    pub(super) fn issuer(&self) -> Option<Arc<Issuer>> {
+    pub(super) fn current_issuer(&self) -> Option<Arc<Issuer>> {
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone()
     }
 

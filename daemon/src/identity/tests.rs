@@ -561,7 +561,7 @@ async fn no_log_line_holds_a_secret() {
     let node = Node::new(vec![hour("/a"), selector.clone()]).await;
     let mut stream = node.fetch().await.unwrap();
     stream.message().await.unwrap().unwrap();
-    let issuer = node.handle.issuer().unwrap();
+    let issuer = node.handle.current_issuer().unwrap();
     let identity = identity("/a");
     let requester = Requester::Workload { uid: own_uid(), pid: 1 };
     issuer.mint(&identity, &["db".into()], &requester, SystemTime::now()).unwrap();
@@ -581,13 +581,13 @@ async fn no_log_line_holds_a_secret() {
 #[tokio::test]
 async fn a_half_replaced_pair_changes_nothing() {
     let node = Node::new(vec![hour("/a")]).await;
-    let before = node.handle.issuer().unwrap().certificate().clone();
+    let before = node.handle.current_issuer().unwrap().certificate().clone();
     node.files.write("site-ca.key", &Key::generate(Curve::P256).unwrap().to_pem(), 0o600);
     let files = &node.files;
     let api = Some(files.workload_api(vec![hour("/a")]));
     let result = node.handle.apply(Some(files.config()), Some(files.issuer()), api).await;
     has(&error(result), &["site-ca.pem", "site-ca.key", "does not belong"]);
-    assert_eq!(*node.handle.issuer().unwrap().certificate(), before);
+    assert_eq!(*node.handle.current_issuer().unwrap().certificate(), before);
     let first = node.fetch().await.unwrap().message().await.unwrap().unwrap();
     assert_eq!(check(&node.files, &first).len(), 1);
 }
@@ -595,7 +595,7 @@ async fn a_half_replaced_pair_changes_nothing() {
 #[tokio::test]
 async fn a_log_that_cannot_be_written_is_told_of_and_stops_streams_that_have_nothing() {
     let node = Node::new(vec![hour("/a")]).await;
-    let issuer = node.handle.issuer().unwrap();
+    let issuer = node.handle.current_issuer().unwrap();
     let disk = audit::tests::Faulty::under(issuer.audit());
     disk.leave(0);
     let status = node.fetch().await.unwrap().message().await.unwrap_err();
@@ -614,7 +614,7 @@ async fn tokens_are_published_before_anybody_has_one() {
     let node = Node::new(vec![hour("/a")]).await;
     let trust = node.handle.trust().unwrap();
     assert_eq!((trust.own().jwt_authorities().len(), trust.own().sequence()), (1, Some(1)));
-    let issuer = node.handle.issuer().unwrap();
+    let issuer = node.handle.current_issuer().unwrap();
     let requester = Requester::Workload { uid: 1, pid: 1 };
     let identity = identity("/a");
     let svid = issuer.mint(&identity, &["db".into()], &requester, SystemTime::now()).unwrap();

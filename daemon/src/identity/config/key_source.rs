@@ -2,6 +2,7 @@
 
 use std::{ops::Range, path::PathBuf};
 
+use isthmus_pki::token::Uri;
 use toml::Spanned;
 
 use crate::config::Checker;
@@ -95,6 +96,21 @@ impl RawKeySource {
 
     fn check_token(self, c: &mut Checker<'_>) -> Option<KeySource> {
         let uri = self.key?;
+        if let Err(error) = Uri::parse(uri.get_ref()) {
+            let help = "write it as RFC 7512 says: \"pkcs11:token=isthmus;object=site-ca\"";
+            c.problem(uri.span(), format!("this is not the URI of a key in a token: {error}"), help);
+            return None;
+        }
+        if let Some(name) =
+            self.credential.as_ref().map(Spanned::span).or(self.passphrase_file.as_ref().map(Spanned::span))
+        {
+            c.problem(
+                name,
+                "a key in a PKCS#11 token has a PIN, not a passphrase",
+                "name a file with the PIN in pin_file",
+            );
+            return None;
+        }
         let (Some(pin_file), Some(module)) = (self.pin_file, self.module) else {
             let help = "add module = \"/usr/lib/softhsm/libsofthsm2.so\" and pin_file, a file of mode 0600";
             c.problem(uri.span(), "a key in a PKCS#11 token needs module and pin_file", help);

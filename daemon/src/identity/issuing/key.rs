@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use isthmus_pki::{Key, key};
+use isthmus_pki::{
+    Key, key,
+    token::{Location, Uri},
+};
 use zeroize::Zeroizing;
 
 use super::Error;
@@ -24,7 +27,7 @@ pub(super) fn load(source: &KeySource, credentials: Option<&Path>) -> Result<Key
         KeySource::Credential { name, passphrase } => {
             (credential(credentials, name)?, Rule::Credential, passphrase)
         }
-        KeySource::Token { uri, .. } => return Err(no_tokens(uri)),
+        KeySource::Token { uri, module, pin_file } => return in_token(uri, module, pin_file),
     };
     let bytes = files::secret(&path, rule)?;
     let passphrase = passphrase.as_ref().map(|source| read_passphrase(source, credentials)).transpose()?;
@@ -45,9 +48,13 @@ fn credential(directory: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
     })
 }
 
-fn no_tokens(uri: &str) -> Error {
-    let reason = "this build has no PKCS#11; keep the key in a file or a systemd credential".into();
-    Error::KeySource { place: uri.into(), reason }
+/// The key stays in the token, and the token signs.
+fn in_token(uri: &str, module: &Path, pin_file: &Path) -> Result<Key, Error> {
+    let fail = |reason: String| Error::KeySource { place: uri.into(), reason };
+    let pin = read_passphrase(&PassphraseSource::File(pin_file.into()), None)?;
+    let uri = Uri::parse(uri).map_err(|e| fail(e.to_string()))?;
+    let location = Location::new(uri, Some(module.into()), &pin).map_err(|e| fail(e.to_string()))?;
+    Key::in_token(&location).map_err(|e| fail(e.to_string()))
 }
 
 /// The first line: editors and `echo` end files with one that nobody typed.

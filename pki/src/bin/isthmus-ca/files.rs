@@ -13,23 +13,31 @@ use zeroize::Zeroizing;
 
 /// Longest file that is read, in bytes.
 const MAX_LEN: u64 = 1 << 20;
-/// Shortest passphrase for a new root, in bytes.
-const MIN_PASSPHRASE: usize = 12;
 
 /// Reads a file of reasonable size.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
-    read_from(&file).with_context(|| path.display().to_string())
+    read_up_to(path, MAX_LEN)
 }
 
-fn read_from(file: &File) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+/// Reads a file of at most so many bytes.
+pub(crate) fn read_up_to(path: &Path, most: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path).with_context(|| path.display().to_string())?;
+    read_from(&file, most).with_context(|| path.display().to_string())
+}
+
+/// True if the file was not there.
+pub(crate) fn is_absent(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
+
+fn read_from(file: &File, most: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     // Room for all of it at once: a growing buffer leaves copies of a secret behind.
     let length = file.metadata()?.len();
-    if length > MAX_LEN {
-        bail!("{length} bytes; more than {MAX_LEN} are not read");
+    if length > most {
+        bail!("{length} bytes; more than {most} are not read");
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1));
-    file.take(MAX_LEN).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -41,11 +49,14 @@ pub(crate) fn read_secret(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
         let path = path.display();
         bail!("{path}: others may read or change it (mode {:04o}); run `chmod 600 {path}`", mode & 0o7777);
     }
-    read_from(&file).with_context(|| path.display().to_string())
+    read_from(&file, MAX_LEN).with_context(|| path.display().to_string())
 }
 
-/// Makes the directory, 0700 if it is new.
+/// Makes the directory, 0700 if it is new; the empty path is where we are.
 pub(crate) fn make_dir(path: &Path) -> anyhow::Result<()> {
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| path.display().to_string())
 }
 
@@ -65,6 +76,7 @@ fn exists(path: &Path) -> anyhow::Error {
 }
 
 /// A file to be made.
+#[derive(Clone, Copy)]
 pub(crate) struct New<'a> {
     /// Where.
     pub(crate) path: &'a Path,
@@ -149,46 +161,6 @@ fn beside(path: &Path) -> anyhow::Result<PathBuf> {
 fn sync_directory(of: &Path) -> io::Result<()> {
     let directory = of.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-/// The passphrase of an existing key: from a file, or asked for at the terminal.
-pub(crate) fn passphrase(file: Option<&Path>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    match file {
-        Some(path) => from_file(path),
-        None => ask("Passphrase of the root key: "),
-    }
-}
-
-/// The passphrase of a new key; at the terminal it is asked for twice.
-pub(crate) fn new_passphrase(file: Option<&Path>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let passphrase = match file {
-        Some(path) => from_file(path)?,
-        None => ask("New passphrase for the root key: ")?,
-    };
-    if passphrase.len() < MIN_PASSPHRASE {
-        bail!("the passphrase has {} bytes; a root key needs at least {MIN_PASSPHRASE}", passphrase.len());
-    }
-    if file.is_none() && *ask("The same again: ")? != *passphrase {
-        bail!("the two passphrases differ; nothing was made");
-    }
-    Ok(passphrase)
-}
-
-fn from_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let mut bytes = read_secret(path)?;
-    while bytes.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
-        bytes.pop();
-    }
-    if bytes.is_empty() {
-        bail!("{}: the passphrase file is empty", path.display());
-    }
-    Ok(bytes)
-}
-
-fn ask(prompt: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let answer = rpassword::prompt_password(prompt)
-        .context("no terminal to ask for the passphrase; give --passphrase-file FILE")?;
-    Ok(Zeroizing::new(answer.into_bytes()))
 }
 
 /// A CA from its certificate file (the first certificate in it) and its key.

@@ -2,12 +2,22 @@
 
 #![forbid(unsafe_code)]
 
+mod crl;
 mod files;
 mod generate;
 mod inspect;
 mod node;
+mod record;
+mod report;
+mod request;
+mod review;
 mod root;
+mod secret;
+mod share;
 mod site;
+mod sitting;
+mod token;
+mod transcript;
 mod verify;
 
 use std::{
@@ -43,6 +53,21 @@ enum Command {
     /// A node's certificate: request it at the node, sign it with the site CA.
     #[command(subcommand)]
     Node(node::Command),
+    /// A site CA's request, held against the plan of the ceremony.
+    #[command(subcommand)]
+    Csr(review::Command),
+    /// Sign everything that a plan names in one go.
+    #[command(subcommand)]
+    Sitting(sitting::Command),
+    /// Revocation lists of the root.
+    #[command(subcommand)]
+    Crl(crl::Command),
+    /// Shares of the key that opens the root.
+    #[command(subcommand)]
+    Share(share::Command),
+    /// The signed transcript of a ceremony.
+    #[command(subcommand)]
+    Transcript(transcript::Command),
     /// Show what is in a PEM or DER file, and why it would be refused.
     Inspect(inspect::Args),
     /// Verify a chain the way every Isthmus node does.
@@ -66,8 +91,13 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Root(command) => root::run(command)?,
-        Command::Site(command) => site::run(command)?,
-        Command::Node(command) => node::run(command)?,
+        Command::Site(command) => site::run(&command)?,
+        Command::Node(command) => node::run(&command)?,
+        Command::Csr(command) => review::run(&command)?,
+        Command::Sitting(command) => sitting::run(&command)?,
+        Command::Crl(command) => crl::run(&command)?,
+        Command::Share(command) => share::run(&command)?,
+        Command::Transcript(command) => transcript::run(&command)?,
         Command::Inspect(args) => return inspect::run(&args),
         Command::Verify(args) => verify::run(&args)?,
         Command::Generate(args) => generate::run(&args)?,
@@ -83,8 +113,13 @@ fn now() -> OffsetDateTime {
 /// Fresh random bytes from the cryptographic library.
 fn random() -> anyhow::Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).ok().context("no random bytes from the operating system")?;
+    fill(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Fills a buffer with them.
+fn fill(bytes: &mut [u8]) -> anyhow::Result<()> {
+    aws_lc_rs::rand::fill(bytes).ok().context("no random bytes from the operating system")
 }
 
 fn serial() -> anyhow::Result<Serial> {

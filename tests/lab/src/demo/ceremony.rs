@@ -1,18 +1,16 @@
 //! Step 2: the ceremony, as a person would do it with `isthmus-ca`.
 //!
-//! In earnest the root's directory is on a machine without a network, each site's on that site's issuer, and requests and
-//! certificates travel between them on a stick. Here they are directories side by side, in a sandbox that has no network either.
+//! The root's key is encrypted with a random key, and that is split among three custodians: any two of them open the root. In earnest
+//! the root's directory is on a machine without a network, each share with its custodian, each site's directory on that site's issuer,
+//! and requests and certificates travel between them on a stick. Here they are directories side by side, in a sandbox that has no
+//! network either.
 
 use std::{
-    fs::OpenOptions,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
 use isthmus_lab::bins::Bins;
 
 use super::{
@@ -20,7 +18,10 @@ use super::{
     progress::Outcome,
 };
 
-/// A PKI in a directory: `root/`, and for each site `SITE/` with `SITE/NODE/` below it.
+/// How many custodians must come together, of how many.
+const QUORUM: &str = "2/3";
+
+/// A PKI in a directory: `root/`, `custodians/`, and for each site `SITE/` with `SITE/NODE/` below it.
 pub(super) struct Pki {
     directory: PathBuf,
     program: PathBuf,
@@ -37,11 +38,12 @@ pub(super) fn run(directory: &Path, bins: &Bins) -> Result<Pki> {
             pki.node(site, gateway.name)?;
         }
     }
+    pki.verify_transcript()?;
     Ok(pki)
 }
 
 impl Pki {
-    /// An encrypted root.
+    /// A root whose key two of three custodians open.
     pub(super) fn root(directory: &Path, bins: &Bins) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         let mut pki = Self {
@@ -49,28 +51,30 @@ impl Pki {
             program: bins.isthmus_ca.clone(),
             transcript: String::new(),
         };
-        let mut passphrase =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(pki.passphrase())?;
-        writeln!(passphrase, "{}", STANDARD.encode(rand::random::<[u8; 24]>()))?;
-        let (out, passphrase) = (pki.directory.join("root"), pki.passphrase());
+        let (out, custodians) = (pki.directory.join("root"), pki.directory.join("custodians"));
         pki.ca(
-            &["root", "init", "--trust-domain", TRUST_DOMAIN],
-            &[("--out", &out), ("--passphrase-file", &passphrase)],
+            &["root", "init", "--trust-domain", TRUST_DOMAIN, "--shares", QUORUM],
+            &[("--out", &out), ("--share-out", &custodians), ("--transcript", &pki.record())],
         )?;
         Ok(pki)
     }
 
     /// A site CA: the key is made at the site and stays there, the request goes to the root, the certificate comes back.
     pub(super) fn site(&mut self, site: &Site) -> Result<()> {
-        let (at_site, root, passphrase) =
-            (self.site_directory(site), self.directory.join("root"), self.passphrase());
+        let (at_site, root) = (self.site_directory(site), self.directory.join("root"));
         let csr = at_site.join("site-ca.csr");
         self.ca(
             &["site", "csr", "--site", site.name, "--trust-domain", TRUST_DOMAIN],
             &[("--out", &at_site)],
         )?;
-        let files: [(&str, &Path); 3] =
-            [("--csr", &csr), ("--root", &root), ("--passphrase-file", &passphrase)];
+        let (first, second, record) = (self.share(1), self.share(3), self.record());
+        let files: [(&str, &Path); 5] = [
+            ("--csr", &csr),
+            ("--root", &root),
+            ("--share", &first),
+            ("--share", &second),
+            ("--transcript", &record),
+        ];
         self.ca(&["site", "sign", "--site", site.name], &files)
     }
 
@@ -90,6 +94,13 @@ impl Pki {
         self.ca(&["verify", "--id", &id], &[("--bundle", &bundle), ("--chain", &chain), ("--key", &key)])
     }
 
+    /// What an auditor does.
+    fn verify_transcript(&mut self) -> Result<()> {
+        let (record, root) = (self.record(), self.directory.join("root/root.pem"));
+        let record = record.to_str().context("the directory's name is not UTF-8")?;
+        self.ca(&["transcript", "verify", record], &[("--root", &root)])
+    }
+
     /// Where a site keeps its CA and the trust bundle.
     pub(super) fn site_directory(&self, site: &Site) -> PathBuf {
         self.directory.join(site.name)
@@ -100,8 +111,13 @@ impl Pki {
         self.site_directory(site).join(name)
     }
 
-    fn passphrase(&self) -> PathBuf {
-        self.directory.join("passphrase")
+    fn share(&self, index: u8) -> PathBuf {
+        self.directory.join(format!("custodians/share-{index}.txt"))
+    }
+
+    /// The signed transcript of what was done with the root.
+    fn record(&self) -> PathBuf {
+        self.directory.join("transcript.jsonl")
     }
 
     fn ca(&mut self, words: &[&str], files: &[(&str, &Path)]) -> Result<()> {
@@ -123,7 +139,7 @@ impl Pki {
     /// What was made, and where the root key is.
     pub(super) fn outcome(&self) -> Outcome {
         let nodes: usize = SITES.iter().map(|site| site.gateways.len()).sum();
-        let key = self.directory.join("root/root.key");
+        let custodians = self.directory.join("custodians");
         let made = format!("{} site CAs and {nodes} node SVIDs under one offline root", SITES.len());
         // The tool's headlines; its indented lines name every file and digest.
         let details = self
@@ -132,6 +148,8 @@ impl Pki {
             .filter(|line| !line.starts_with(' '))
             .map(|line| format!("  {line}\n"))
             .collect();
-        Outcome { summary: format!("{made}, whose encrypted key is {}", key.display()), details }
+        let split =
+            format!("{made}, whose key 2 of 3 custodians open (their shares: {})", custodians.display());
+        Outcome { summary: split, details }
     }
 }

@@ -1,0 +1,109 @@
+//! `site csr`.
+
+use std::path::PathBuf;
+
+use isthmus_pki::{Curve, Key, TrustDomain, csr, profile::site_ca_name, words};
+use zeroize::Zeroizing;
+
+use super::file;
+use crate::{
+    files::{self, New},
+    report::{How, Report},
+    token,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Csr {
+    /// The site's name, such as aws-use1.
+    #[arg(long, value_parser = crate::name)]
+    site: String,
+    /// Trust domain of the fabric.
+    #[arg(long)]
+    trust_domain: TrustDomain,
+    /// How many keys and requests: site-ca for now, site-ca-2 and so on for later.
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64), conflicts_with = "token")]
+    count: u8,
+    /// Directory for site-ca.key (the key, or the name of one in a token) and site-ca.csr; made if missing.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    #[command(flatten)]
+    place: token::Make,
+    #[command(flatten)]
+    how: How,
+}
+
+/// A key and a request for it, not written yet.
+struct Made {
+    key_file: PathBuf,
+    key: Key,
+    /// What goes into the key's file: the key, or the name of one in a token.
+    contents: Zeroizing<String>,
+    csr_file: PathBuf,
+    csr: String,
+}
+
+pub(super) fn request(args: &Csr) -> anyhow::Result<()> {
+    let paths: Vec<_> = (0..usize::from(args.count))
+        .map(|index| (file(&args.out, index, "key"), file(&args.out, index, "csr")))
+        .collect();
+    let all: Vec<_> = paths.iter().flat_map(|(key, csr)| [key.as_path(), csr.as_path()]).collect();
+    files::refuse_existing(&all)?;
+    let report = Report::new(
+        "site-csr",
+        format!("made {} of site {}'s CA and a request for each", keys(args.count), args.site),
+    );
+    if args.how.dry_run {
+        let parts = paths.iter().map(|(key, csr)| {
+            Report::new("site-csr", "").fact("key", key.display(), "").fact("request", csr.display(), "")
+        });
+        return args.how.say(report.parts(parts.collect()));
+    }
+    let made = paths.into_iter().map(|paths| make(args, paths)).collect::<anyhow::Result<Vec<_>>>()?;
+    files::make_dir(&args.out)?;
+    write(&made)?;
+    let parts = made.iter().map(describe).collect::<anyhow::Result<Vec<_>>>()?;
+    args.how.say(report.parts(parts))
+}
+
+fn keys(count: u8) -> String {
+    if count == 1 { "the key".to_owned() } else { format!("{count} keys") }
+}
+
+fn make(args: &Csr, (key_file, csr_file): (PathBuf, PathBuf)) -> anyhow::Result<Made> {
+    let (key, contents) = match args.place.uri() {
+        Some(uri) => {
+            let (key, reference) = args.place.make(uri, isthmus_token::Curve::P256)?;
+            (key, Zeroizing::new(reference))
+        }
+        None => {
+            let key = Key::generate(Curve::P256)?;
+            let pem = key.to_pem();
+            (key, pem)
+        }
+    };
+    let csr = csr::create(&key, &site_ca_name(&args.site), &args.trust_domain.id())?;
+    Ok(Made { key_file, key, contents, csr_file, csr })
+}
+
+fn write(made: &[Made]) -> anyhow::Result<()> {
+    let files: Vec<_> = made
+        .iter()
+        .flat_map(|made| {
+            [
+                New { path: &made.key_file, contents: made.contents.as_bytes(), secret: true },
+                New { path: &made.csr_file, contents: made.csr.as_bytes(), secret: false },
+            ]
+        })
+        .collect();
+    files::write_new_together(&files)
+}
+
+fn describe(made: &Made) -> anyhow::Result<Report> {
+    let digest = csr::sha256(made.csr.as_bytes())?;
+    Ok(Report::new("site-csr", format!("request {}", made.csr_file.display()))
+        .fact("key", made.key_file.display(), "(stays at the site)")
+        .fact("request", made.csr_file.display(), "(carry it to the root)")
+        .fact("key_sha256", made.key.public().sha256(), "(compare it there)")
+        .fact("sha256", hex::encode(digest), "(of the request)")
+        .lines("words", words::lines(&digest)))
+}
