@@ -27,17 +27,17 @@ pub(crate) fn measure(seconds: u32) -> Vec<Row> {
 fn openssl(seconds: u32) -> Result<Vec<Row>> {
     let mut command = Command::new("openssl");
     let output = run(command.args(["speed", "-mr", "-seconds", &seconds.to_string(), "ecdsap256"]))?;
-    // "+F4:2:256:0.000030:0.000080": seconds a signature, seconds a verification, of processor time.
-    let line =
-        output.lines().find_map(|line| line.strip_prefix("+F4:")).context("no line +F4 in its output")?;
-    let fields: Vec<&str> = line.split(':').collect();
-    let rate = |index: usize| -> Result<Rate> {
-        let one: f64 = fields.get(index).context("too few fields")?.parse()?;
-        ensure!(one > 0.0, "a signature in no time");
-        Ok(Rate { per_core: 1.0 / one, per_second: 1.0 / one })
-    };
+    let [sign, verify] = rates(&output).context("no line +F4 with two rates in its output")?;
     let row = |what: &str, rate| Row { what: what.into(), by: "openssl speed".into(), rate, goal: None };
-    Ok(vec![row("P-256 signature", rate(2)?), row("P-256 verification", rate(3)?)])
+    Ok(vec![row("P-256 signature", sign), row("P-256 verification", verify)])
+}
+
+/// "+F4:3:256:28927.27:11290.00": signatures and verifications for a second of processor time.
+fn rates(output: &str) -> Option<[Rate; 2]> {
+    let line = output.lines().find_map(|line| line.strip_prefix("+F4:"))?;
+    let mut numbers = line.split(':').skip(2).map(|field| field.parse::<f64>().ok());
+    let mut next = || numbers.next().flatten().map(|rate| Rate { per_core: rate, per_second: rate });
+    Some([next()?, next()?])
 }
 
 fn go(seconds: u32) -> Result<Vec<Row>> {
@@ -61,4 +61,16 @@ fn run(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rates_of_openssl_are_read() {
+        let output = "+R3:1:2:3\n+F4:3:256:28927.272727:11290.000000\n";
+        assert_eq!(rates(output).unwrap().map(|rate| rate.per_core), [28927.272727, 11290.0]);
+        assert!(rates("").is_none() && rates("+F4:3:256:1").is_none());
+    }
 }
