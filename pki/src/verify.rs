@@ -116,7 +116,7 @@ pub enum Error {
         /// Subject of the CA.
         ca: String,
         /// Which rule.
-        reason: Refusal,
+        reason: Box<Refusal>,
     },
     /// More CAs than the root allows.
     #[error(

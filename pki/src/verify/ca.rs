@@ -23,7 +23,7 @@ pub(crate) fn check_ca(ca: &Facts, store: &TrustStore, id: &SpiffeId) -> Result<
 }
 
 fn refused(ca: &Facts, reason: super::Refusal) -> Error {
-    Error::Policy { ca: ca.subject.clone(), reason }
+    Error::Policy { ca: ca.subject.clone(), reason: Box::new(reason) }
 }
 
 fn check_alone(ca: &Facts, store: &TrustStore, trust_domain: &TrustDomain) -> Result<(), Error> {
