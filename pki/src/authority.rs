@@ -1,6 +1,6 @@
 //! A CA: its certificate, its key and the rule that nothing it issues outlives it.
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer};
+use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, SigningKey as _};
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 
@@ -161,6 +161,11 @@ impl Authority {
     pub fn serves_site(&self, site: &str) -> bool {
         let wanted = format!("CN={}", profile::site_ca_name(site));
         self.facts.subject.split(", ").any(|part| part == wanted)
+    }
+
+    /// Signs a message with the CA's key: ECDSA in DER, with the hash of the key's curve.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        self.issuer.key().sign(message).map_err(|e| Error::Sign(e.to_string()))
     }
 
     /// The trust domain it serves.

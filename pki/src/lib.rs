@@ -3,24 +3,32 @@
 //! One trust domain per fabric, an offline root, one CA per site, X.509-SVIDs below it (`profile` has the table).
 //! [`id`] parses SPIFFE IDs, [`key`] holds private keys, [`csr`] believes a request's public key and nothing else,
 //! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] decides whom to believe, [`inspect`] explains a file.
+//! [`charter`] is the fabric's signed constitution, [`rotation`] the order in which keys change hands without anybody noticing.
 
 #![forbid(unsafe_code)]
 
 pub mod authority;
 pub mod bundle;
+pub mod charter;
 pub mod csr;
 pub mod facts;
 pub mod id;
 pub mod inspect;
 pub mod key;
+pub mod keyhash;
 pub mod profile;
+pub mod rotation;
+pub mod signed_by;
+pub mod statement;
 pub mod verify;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};
 pub use facts::Facts;
 pub use id::{SpiffeId, TrustDomain};
+pub use charter::Charter;
 pub use key::{Curve, Key, PublicKey};
+pub use keyhash::KeyHash;
 pub use profile::{Profile, Serial};
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod charter;
 mod files;
 mod generate;
 mod inspect;
@@ -43,6 +44,9 @@ enum Command {
     /// A node's certificate: request it at the node, sign it with the site CA.
     #[command(subcommand)]
     Node(node::Command),
+    /// The fabric's charter: whom it trusts, and which CA may issue what.
+    #[command(subcommand)]
+    Charter(charter::Command),
     /// Show what is in a PEM or DER file, and why it would be refused.
     Inspect(inspect::Args),
     /// Verify a chain the way every Isthmus node does.
@@ -68,6 +72,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Root(command) => root::run(command)?,
         Command::Site(command) => site::run(command)?,
         Command::Node(command) => node::run(command)?,
+        Command::Charter(command) => charter::run(command)?,
         Command::Inspect(args) => return inspect::run(&args),
         Command::Verify(args) => verify::run(&args)?,
         Command::Generate(args) => generate::run(&args)?,
