@@ -2,7 +2,8 @@
 //!
 //! One trust domain per fabric, an offline root, one CA per site, X.509-SVIDs below it (`profile` has the table).
 //! [`id`] parses SPIFFE IDs, [`key`] holds private keys, [`csr`] believes a request's public key and nothing else,
-//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] decides whom to believe, [`inspect`] explains a file.
+//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] and
+//! [`jwt`] decide whom to believe, [`crl`] whom no longer, [`inspect`] explains a file.
 //! [`charter`] is the fabric's signed constitution, [`rotation`] the order in which keys change hands without anybody noticing.
 
 #![forbid(unsafe_code)]
@@ -10,10 +11,13 @@
 pub mod authority;
 pub mod bundle;
 pub mod charter;
+pub mod crl;
 pub mod csr;
 pub mod facts;
 pub mod id;
 pub mod inspect;
+mod json;
+pub mod jwt;
 pub mod key;
 pub mod keyhash;
 pub mod profile;
@@ -24,9 +28,10 @@ pub mod verify;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};
+pub use charter::Charter;
+pub use crl::{Crl, CrlError};
 pub use facts::Facts;
 pub use id::{SpiffeId, TrustDomain};
-pub use charter::Charter;
 pub use key::{Curve, Key, PublicKey};
 pub use keyhash::KeyHash;
 pub use profile::{Profile, Serial};
