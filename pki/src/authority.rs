@@ -250,6 +250,18 @@ mod tests {
     }
 
     #[test]
+    fn subject_and_serial_are_told_without_reading_the_certificate() {
+        let fabric = Fabric::shared();
+        let (number, key) = (serial(), Key::generate(Curve::P256).unwrap().public());
+        let id = domain("td").member("/w").unwrap();
+        let profile = Profile::Svid { id, dns_names: vec![], lifetime: Duration::hours(1) };
+        let facts =
+            Facts::parse(&fabric.site.issue(&profile, &key, number, NOW).unwrap().certificate).unwrap();
+        assert_eq!(facts.subject, profile::svid_subject(&domain("td"), number));
+        assert_eq!(facts.serial, number.to_string());
+    }
+
+    #[test]
     fn nothing_outlives_its_issuer() {
         let fabric = Fabric::new("td");
         let key = Key::generate(Curve::P256).unwrap().public();

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod authority;
 pub mod bundle;
 pub mod charter;

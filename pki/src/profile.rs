@@ -9,6 +9,8 @@
 //! The subject of a CA is unique per certificate; that of a site CA holds the site's whole name as its organizational unit, and
 //! [`crate::Facts::site`] reads it. CAs carry no name constraints: rustls and Istio's ambient mode refuse chains that constrain URIs.
 
+use std::fmt;
+
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyIdMethod, KeyUsagePurpose, SanType, SerialNumber, string::Ia5String,
@@ -81,6 +83,13 @@ impl Serial {
     pub fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[0] = bytes[0] & 0x3f | 0x40;
         Self(bytes)
+    }
+}
+
+/// Lower-case hex, as [`crate::Facts`] has it.
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -218,6 +227,11 @@ fn dns(name: &str) -> Result<SanType, Error> {
 /// What a site's CA is called: by its request in full, by its certificate's common name as far as that goes.
 pub fn site_ca_name(site: &str) -> String {
     format!("{SITE_CA_NAME}{site}")
+}
+
+/// Subject of an SVID as people read it, in the words of [`crate::Facts`].
+pub fn svid_subject(trust_domain: &TrustDomain, serial: Serial) -> String {
+    format!("O={}, serialNumber={serial}", shorten(trust_domain.as_str()))
 }
 
 /// Names here are ASCII, so a byte is a character.

@@ -12,9 +12,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
+    audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
-    issuing::{self, Issuer},
+    issuing::{self, Issuer, SiteCa},
     material::{self, Material},
     registration::{self, Registry},
     trust::Trust,
@@ -30,6 +31,9 @@ pub enum Error {
     /// `[issuer]`
     #[error(transparent)]
     Issuer(#[from] issuing::Error),
+    /// `[audit]`
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
     /// A `[[workload_api.entry]]`.
     #[error(transparent)]
     Entry(#[from] registration::Error),
@@ -106,13 +110,13 @@ fn load_files(
     issuer: Option<&IssuerConfig>,
     node: Option<(&str, &str)>,
     now: SystemTime,
-) -> Result<(Option<Material>, Option<Arc<Issuer>>), Error> {
+) -> Result<(Option<Material>, Option<SiteCa>), Error> {
     let material = config.map(|config| Material::load(config, node, now)).transpose()?;
     let issuer = match (issuer, &material) {
         (None, _) => None,
         (Some(_), None) => return Err(Error::IssuerAlone),
         (Some(config), Some(own)) => {
-            Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
+            Some(SiteCa::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
         }
     };
     Ok((material, issuer))
@@ -154,13 +158,26 @@ impl Handle {
         now: SystemTime,
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
-        let (material, issuer) = load_files(config, issuer, node, now)?;
+        let (material, site_ca) = load_files(config, issuer, node, now)?;
+        let issuer = match (issuer, site_ca) {
+            (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
+            _ => None,
+        };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
             (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
             _ => return Err(Error::WorkloadApiAlone),
         };
         Ok(Loaded { material, issuer, supply })
+    }
+
+    /// The open log if it is that of the configuration: a file has one writer.
+    fn log(&self, config: &IssuerConfig, now: SystemTime) -> Result<Arc<Log>, audit::Error> {
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        match current.issuer.as_ref().map(|issuer| issuer.audit()) {
+            Some(log) if log.path() == config.audit.file => Ok(log.clone()),
+            _ => Log::open(&config.audit, now),
+        }
     }
 
     async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
@@ -172,6 +189,9 @@ impl Handle {
     fn install(&self, loaded: Loaded) -> Vec<String> {
         let mut current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = differences(&current, &loaded);
+        if let Some(issuer) = &loaded.issuer {
+            issuer.begin(current.issuer.as_deref());
+        }
         self.0.supply.send_replace(loaded.supply.clone());
         let before = std::mem::replace(&mut *current, loaded).certificates();
         let after = current.certificates();
@@ -202,6 +222,9 @@ impl Handle {
         let Some(own) = certificates.iter().find(|c| c.kind == Kind::NodeSvid) else {
             return (true, "no identity configured".into());
         };
+        if let Some(trouble) = self.audit_trouble() {
+            return (false, trouble);
+        }
         let now = time::OffsetDateTime::now_utc().unix_timestamp();
         let issued = certificates.iter().filter(|c| c.kind == Kind::WorkloadSvid).count();
         let first = certificates.iter().min_by_key(|c| c.not_after).unwrap_or(own);
@@ -219,12 +242,20 @@ impl Handle {
         (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
     }
 
+    fn audit_trouble(&self) -> Option<String> {
+        let loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
+    }
+
     /// Returns once everything has ended after the shutdown token: streams are closed and the socket file is gone.
     pub async fn stopped(&self) {
         self.0.shutdown.cancelled().await;
         *self.0.server.lock().await = None;
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        // The last one to hold the audit log closes it.
+        self.0.supply.send_replace(None);
+        *self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Loaded::default();
     }
 }
 

@@ -1,5 +1,10 @@
-//! `[identity]`, `[issuer]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
+//! `[identity]`, `[issuer]`, `[audit]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
 
+mod audit;
+mod issuer;
+mod key_source;
+mod paths;
+mod rate;
 mod selector;
 mod workload;
 
@@ -10,6 +15,13 @@ use toml::Spanned;
 
 use crate::config::{Checker, unsupported};
 
+pub(crate) use audit::RawAuditConfig;
+pub use audit::{AuditConfig, Sync};
+pub use issuer::IssuerConfig;
+pub(crate) use issuer::RawIssuerConfig;
+pub use key_source::{KeySource, PassphraseSource};
+pub use paths::{Paths, Pattern};
+pub use rate::Rate;
 pub use selector::Selector;
 pub(crate) use workload::RawWorkloadApiConfig;
 pub use workload::{Entry, WorkloadApiConfig};
@@ -25,15 +37,6 @@ pub struct Config {
     pub key: PathBuf,
 }
 
-/// A validated `[issuer]` section.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerConfig {
-    /// PEM file: the site CA's certificate.
-    pub certificate: PathBuf,
-    /// PEM file, PKCS#8: the site CA's key.
-    pub key: PathBuf,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawConfig {
@@ -41,13 +44,6 @@ pub(crate) struct RawConfig {
     svid: Option<Spanned<PathBuf>>,
     key: Option<Spanned<PathBuf>>,
     join_token_file: Option<Spanned<PathBuf>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawIssuerConfig {
-    certificate: Spanned<PathBuf>,
-    key: Spanned<PathBuf>,
 }
 
 impl RawConfig {
@@ -62,13 +58,5 @@ impl RawConfig {
         let svid = c.readable_file(&svid, "SVID file");
         c.secret_file(&key, "key file")?;
         Some(Config { trust_bundle: trust_bundle?, svid: svid?, key: c.path(key.get_ref()) })
-    }
-}
-
-impl RawIssuerConfig {
-    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<IssuerConfig> {
-        let certificate = c.readable_file(&self.certificate, "site CA certificate");
-        c.secret_file(&self.key, "site CA key")?;
-        Some(IssuerConfig { certificate: certificate?, key: c.path(self.key.get_ref()) })
     }
 }
