@@ -16,6 +16,8 @@ mod offloads;
 mod output;
 mod page;
 mod peers;
+mod rotate;
+mod rotate_status;
 mod routes;
 mod status;
 mod svid;
@@ -28,7 +30,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RoutesVerb, SvidVerb, TunnelVerb};
+use crate::cli::{
+    Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RotateVerb, RoutesVerb, SvidVerb, TunnelVerb,
+};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -71,6 +75,8 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Svid { verb: SvidVerb::Fetch(fetch) } => svid::fetch(&output, &fetch),
+        Noun::Rotate { verb: RotateVerb::Status } => ask.show(&rotate_status::Query),
+        Noun::Rotate { verb } => rotate::run(&client::Server::control(&arguments.socket), &output, verb),
         Noun::Config { verb: ConfigVerb::Check { file } } => config::check(&output, &file),
         Noun::Generate { what } => generate::generate(what),
     }

@@ -22,16 +22,28 @@ pub fn crl(crl: &[u8], issuer: &[u8]) -> bool {
 
 /// True if `crl` (DER) lists the serial number of `certificate` (DER).
 pub fn crl_lists(crl: &[u8], certificate: &[u8]) -> bool {
-    let (Ok((_, list)), Some(certificate)) =
-        (CertificateRevocationList::from_der(crl), read(certificate))
+    let (Ok((_, list)), Some(certificate)) = (CertificateRevocationList::from_der(crl), read(certificate))
     else {
         return false;
     };
     list.iter_revoked_certificates().any(|entry| *entry.serial() == certificate.tbs_certificate.serial)
 }
 
+/// The DER of one CRL, given as DER or as PEM; `None`: it is neither.
+pub fn crl_der(bytes: &[u8]) -> Option<Vec<u8>> {
+    let der = match bytes.first()? {
+        0x30 => bytes.to_vec(),
+        _ => pem::parse(bytes).ok().filter(|block| block.tag() == "X509 CRL")?.into_contents(),
+    };
+    let whole = CertificateRevocationList::from_der(&der).is_ok_and(|(rest, _)| rest.is_empty());
+    whole.then_some(der)
+}
+
 fn read(der: &[u8]) -> Option<X509Certificate<'_>> {
-    X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty()).map(|(_, certificate)| certificate)
+    X509Certificate::from_der(der)
+        .ok()
+        .filter(|(rest, _)| rest.is_empty())
+        .map(|(_, certificate)| certificate)
 }
 
 #[cfg(test)]

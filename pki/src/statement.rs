@@ -217,7 +217,8 @@ mod tests {
         let fabric = Fabric::shared();
         let sealed = seal(TYPE, b"payload", &fabric.site).unwrap();
         let parts: Vec<&str> = sealed.split('.').collect();
-        let with_header = |text: String| format!("{}.{}.{}", URL_SAFE_NO_PAD.encode(text), parts[1], parts[2]);
+        let with_header =
+            |text: String| format!("{}.{}.{}", URL_SAFE_NO_PAD.encode(text), parts[1], parts[2]);
         let der = STANDARD.encode(fabric.site.certificate());
         let root = STANDARD.encode(fabric.root.certificate());
         for (header, why) in [
@@ -235,7 +236,8 @@ mod tests {
             assert!(open(&with_header(header), TYPE).is_err(), "{why}");
         }
         assert!(matches!(open(&sealed, "isthmus-other"), Err(Error::Type { .. })));
-        for broken in [format!("{sealed}="), format!("{sealed}."), format!(" {sealed}"), parts[..2].join(".")] {
+        for broken in [format!("{sealed}="), format!("{sealed}."), format!(" {sealed}"), parts[..2].join(".")]
+        {
             assert!(open(&broken, TYPE).is_err(), "{broken}");
         }
         assert!(matches!(open(&"A".repeat(MAX_LEN + 1), TYPE), Err(Error::TooLong(_))));

@@ -39,3 +39,20 @@ pub mod workload {
     /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/workload.bin");
 }
+
+/// Rotation and incidents of a site's keys: `Rotation` of `proto/rotation.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod rotation {
+    include!("gen/rotation.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/rotation.bin");
+}

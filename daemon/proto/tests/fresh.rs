@@ -34,7 +34,13 @@ fn root() -> PathBuf {
 
 fn generate(out: &Path) {
     let dir = root().join("proto");
-    for (file, module) in [("control.proto", "isthmus.v1"), ("workload.proto", "workload")] {
+    // The last is the name that the generator gives to code of that package; files of one package would overwrite each other.
+    for (file, module, generated) in [
+        ("control.proto", "isthmus.v1", "isthmus.v1.rs"),
+        ("rotation.proto", "rotation", "isthmus.v1.rs"),
+        ("workload.proto", "workload", "_.rs"),
+    ] {
+        let one = tempfile::tempdir().expect("temporary directory");
         let descriptors = protox::compile([dir.join(file)], [&dir]).unwrap_or_else(|e| panic!("{file}: {e}"));
         fs::write(out.join(format!("{module}.bin")), descriptors.encode_to_vec()).expect("descriptor set");
         tonic_prost_build::configure()
@@ -43,12 +49,11 @@ fn generate(out: &Path) {
             .emit_rerun_if_changed(false)
             // Keys and tokens must not reach a log: redacted by hand in `redact.rs`.
             .skip_debug([".X509SVID", ".JWTSVID", ".ValidateJWTSVIDRequest"])
-            .out_dir(out)
+            .out_dir(one.path())
             .compile_fds(descriptors)
             .unwrap_or_else(|e| panic!("{file}: {e}"));
+        fs::copy(one.path().join(generated), out.join(format!("{module}.rs"))).expect("generated code");
     }
-    // The name that code of a file without a package gets.
-    fs::rename(out.join("_.rs"), out.join("workload.rs")).expect("workload.rs");
 }
 
 fn bless(fresh: &Path, committed: &Path) {

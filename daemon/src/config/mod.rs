@@ -186,7 +186,7 @@ struct Raw {
     workload_api: Option<Spanned<identity::RawWorkloadApiConfig>>,
     api: Option<api::RawConfig>,
     metrics: Option<metrics::RawConfig>,
-    fabric: Option<Spanned<toml::Table>>,
+    fabric: Option<Spanned<identity::RawFabricConfig>>,
     dns: Option<Spanned<toml::Table>>,
     audit: Option<Spanned<identity::RawAuditConfig>>,
 }
@@ -202,7 +202,7 @@ struct RawNode {
 impl Raw {
     /// `None` only if a problem was recorded; a section that fails does not keep the others from being checked.
     fn check(self, c: &mut Checker<'_>, path: &Path) -> Option<Config> {
-        for (name, section) in [("fabric", &self.fabric), ("dns", &self.dns)] {
+        for (name, section) in [("dns", &self.dns)] {
             unsupported(c, section.as_ref().map(Spanned::span), &format!("[{name}]"));
         }
         check_dependencies(&self, c);
@@ -215,7 +215,13 @@ impl Raw {
         let interface = tunnel.as_ref().and_then(Option::as_ref).map(|t| t.interface.clone());
         let stale_time = bgp.as_ref().and_then(Option::as_ref).map(|bgp| bgp.graceful_restart);
         let fib = self.fib.map(|raw| raw.into_inner().check(c, interface, stale_time.unwrap_or_default()));
-        let identity = self.identity.map(|raw| raw.into_inner().check(c));
+        let fabric = self.fabric.map(Spanned::into_inner).unwrap_or_default().check(c, &state_dir);
+        let identity = match (self.identity, fabric) {
+            (Some(raw), Some(fabric)) => Some(raw.into_inner().check(c, fabric)),
+            // A problem of [fabric] was recorded.
+            (Some(_), None) => Some(None),
+            (None, _) => None,
+        };
         let audit = self.audit.map(|raw| raw.into_inner().check(c, &state_dir));
         let issuer = self
             .issuer
@@ -269,6 +275,13 @@ fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
             section.span(),
             "[audit] has nothing to write: this node issues nothing",
             "add [issuer] with this site's CA, or remove the section",
+        );
+    }
+    if let Some(section) = raw.fabric.as_ref().filter(|_| raw.identity.is_none()) {
+        c.problem(
+            section.span(),
+            "[fabric] has no use without an identity",
+            "add [identity] with trust_bundle, svid and key: its roots are what the charter is checked against",
         );
     }
     if let Some(section) = raw.issuer.as_ref().filter(|_| raw.identity.is_none()) {

@@ -1,11 +1,11 @@
 //! The subsystem's state and the one door to it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
-use isthmus_pki::facts::utc;
+use isthmus_pki::{KeyHash, facts::utc, rotation::Report};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -15,9 +15,11 @@ use super::{
     audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, WorkloadApiConfig},
+    files,
     issuing::{self, Issuer, SiteCa},
     material::{self, Material},
     registration::{self, Registry},
+    rotation::{self, Inputs, Outcome, ReissueOrder, Rotation},
     trust::Trust,
     workload::{Server, Supply},
 };
@@ -48,6 +50,12 @@ pub enum Error {
         "[workload_api] needs [identity] and [issuer] on this node: without a site CA it has nothing to hand out"
     )]
     WorkloadApiAlone,
+    /// Charter, site CAs that change hands, taints.
+    #[error(transparent)]
+    Rotation(#[from] rotation::Error),
+    /// A rotation on a node that has nothing to rotate.
+    #[error("this node has no [identity], so there is nothing to rotate")]
+    NoIdentity,
 }
 
 /// What was loaded and checked, all of it or nothing.
@@ -62,8 +70,15 @@ struct Loaded {
 #[derive(Clone)]
 pub struct Handle(Arc<Inner>);
 
+/// `[identity]`, `[issuer]`, `[workload_api]`.
+type Sections = (Option<Config>, Option<IssuerConfig>, Option<WorkloadApiConfig>);
+
 struct Inner {
     node: Option<(String, String)>,
+    /// `None` without `[identity]`.
+    rotation: Option<Rotation>,
+    /// What was applied last: a rotation loads it again.
+    sections: Mutex<Sections>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
     ledger: Ledger,
@@ -82,8 +97,11 @@ pub async fn start(
     node: Option<(String, String)>,
     shutdown: CancellationToken,
 ) -> Result<Handle, Error> {
+    let rotation = config.as_ref().map(|config| Rotation::open(&config.rotation.dir)).transpose()?;
     let handle = Handle(Arc::new(Inner {
         node,
+        rotation: rotation.clone(),
+        sections: Mutex::default(),
         shutdown,
         tasks: TaskTracker::new(),
         ledger: Ledger::default(),
@@ -92,6 +110,10 @@ pub async fn start(
         server: AsyncMutex::new(None),
     }));
     handle.apply(config, issuer, workload_api).await?;
+    if let Some(rotation) = rotation {
+        let shutdown = handle.0.shutdown.clone();
+        handle.0.tasks.spawn(rotation::run(handle.clone(), rotation, shutdown));
+    }
     Ok(handle)
 }
 
@@ -102,24 +124,64 @@ pub fn check(
     node: Option<(&str, &str)>,
     now: SystemTime,
 ) -> Result<(), Error> {
-    load_files(config, issuer, node, now).map(drop)
+    let rotation = config.map(|config| Rotation::open(&config.rotation.dir)).transpose()?;
+    load_files(rotation.as_ref(), config, issuer, node, now, false).map(drop)
+}
+
+/// What the files come to, under what rotations have put in force.
+#[derive(Default)]
+struct Files {
+    material: Option<Material>,
+    /// With where it was read from.
+    site_ca: Option<(SiteCa, IssuerConfig)>,
+    trust: Option<Arc<Trust>>,
+    reissue: ReissueOrder,
 }
 
 fn load_files(
+    rotation: Option<&Rotation>,
     config: Option<&Config>,
     issuer: Option<&IssuerConfig>,
     node: Option<(&str, &str)>,
     now: SystemTime,
-) -> Result<(Option<Material>, Option<SiteCa>), Error> {
-    let material = config.map(|config| Material::load(config, node, now)).transpose()?;
-    let issuer = match (issuer, &material) {
-        (None, _) => None,
-        (Some(_), None) => return Err(Error::IssuerAlone),
-        (Some(config), Some(own)) => {
-            Some(SiteCa::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
-        }
+    keep: bool,
+) -> Result<Files, Error> {
+    let (Some(config), Some(rotation)) = (config, rotation) else {
+        return if issuer.is_some() { Err(Error::IssuerAlone) } else { Ok(Files::default()) };
     };
-    Ok((material, issuer))
+    let site = node.map(|(site, _)| site);
+    let inputs = Inputs {
+        bundle: &files::bundle(&config.trust_bundle).map_err(material::Error::from)?,
+        charter: config.rotation.charter.as_deref(),
+        longest_leaf: config.rotation.longest_leaf,
+        issuer,
+        site,
+    };
+    let in_force = rotation.reconcile(&inputs, now, false)?;
+    let material = Material::load_under(config, in_force.bundle.clone(), node, now)?;
+    let trust = Arc::new(Trust::under(in_force.bundle, in_force.policy, in_force.crls));
+    let site_ca = match in_force.issuer {
+        Some(issuer) => Some((load_site_ca(&issuer, &trust, site, now)?, issuer)),
+        None => None,
+    };
+    if keep {
+        // Only now that all of it fits together.
+        rotation.reconcile(&inputs, now, true)?;
+    }
+    Ok(Files { material: Some(material), site_ca, trust: Some(trust), reissue: in_force.reissue })
+}
+
+/// A CA that our own verifier would refuse issues nothing.
+fn load_site_ca(
+    issuer: &IssuerConfig,
+    trust: &Trust,
+    site: Option<&str>,
+    now: SystemTime,
+) -> Result<SiteCa, Error> {
+    let site_ca = SiteCa::load(issuer, trust.own(), site, now)?;
+    let believed = trust.store().policy().check_ca(site_ca.facts());
+    believed.map_err(|reason| rotation::Error::NotBelieved { place: issuer.certificate.clone(), reason })?;
+    Ok(site_ca)
 }
 
 impl Handle {
@@ -131,6 +193,7 @@ impl Handle {
         workload_api: Option<WorkloadApiConfig>,
     ) -> Result<Vec<String>, Error> {
         let mut server = self.0.server.lock().await;
+        let sections = (config.clone(), issuer.clone(), workload_api.clone());
         let loaded = self.load(config.as_ref(), issuer.as_ref(), workload_api.as_ref(), SystemTime::now())?;
         let socket = workload_api.map(|api| api.socket);
         let mut changes = Vec::new();
@@ -147,7 +210,50 @@ impl Handle {
             *server = next;
         }
         changes.extend(self.install(loaded));
+        *self.sections() = sections;
         Ok(changes)
+    }
+
+    /// Plans a rotation's step; unless `dry_run`, carries it out and loads what is in force then.
+    pub async fn rotate(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {
+        let _server = self.0.server.lock().await;
+        let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
+        let request = request.clone();
+        // Keys are made and files synced.
+        let order = move || rotation.order(&request, dry_run, SystemTime::now());
+        let outcome = tokio::task::spawn_blocking(order).await.map_err(|_| Error::NoIdentity)??;
+        if outcome.applied {
+            self.load_again()?;
+        }
+        Ok(outcome)
+    }
+
+    /// Takes what another node says the fabric trusts, as far as it proves itself.
+    pub async fn hear(&self, heard: rotation::Heard) -> Result<(), Error> {
+        let _server = self.0.server.lock().await;
+        let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
+        let hear = move || rotation.hear(&heard, SystemTime::now());
+        let news = tokio::task::spawn_blocking(hear).await.map_err(|_| Error::NoIdentity)?;
+        if news { self.load_again() } else { Ok(()) }
+    }
+
+    /// The sections that were applied last, under what is in force now.
+    fn load_again(&self) -> Result<(), Error> {
+        let (config, issuer, workload_api) = self.sections().clone();
+        let loaded = self.load(config.as_ref(), issuer.as_ref(), workload_api.as_ref(), SystemTime::now())?;
+        for change in self.install(loaded) {
+            tracing::info!("{change}");
+        }
+        Ok(())
+    }
+
+    fn sections(&self) -> MutexGuard<'_, Sections> {
+        self.0.sections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The machine of rotations; `None` without `[identity]`.
+    pub fn rotation(&self) -> Option<&Rotation> {
+        self.0.rotation.as_ref()
     }
 
     fn load(
@@ -158,17 +264,41 @@ impl Handle {
         now: SystemTime,
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
-        let (material, site_ca) = load_files(config, issuer, node, now)?;
-        let issuer = match (issuer, site_ca) {
-            (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
-            _ => None,
+        let may_issue = issuer.is_some();
+        let files = load_files(self.0.rotation.as_ref(), config, issuer, node, now, true)?;
+        let reissue = files.reissue.capped(self.0.ledger.list().len());
+        let issuer = match files.site_ca {
+            Some((site_ca, config)) => Some(Issuer::new(site_ca, &config, self.log(&config, now)?)),
+            None => None,
         };
-        let supply = match (workload_api, &issuer, &material) {
+        let supply = match (workload_api, &issuer, &files.trust) {
             (None, ..) => None,
-            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
+            (Some(api), Some(issuer), Some(trust)) => Some(supply(api, issuer, trust, reissue)?),
+            // A rotation has stopped the issuing: callers are told to come again.
+            (Some(_), None, Some(_)) if may_issue => None,
             _ => return Err(Error::WorkloadApiAlone),
         };
-        Ok(Loaded { material, issuer, supply })
+        self.report(files.material.as_ref(), now);
+        Ok(Loaded { material: files.material, issuer, supply })
+    }
+
+    /// This node is of the fleet like any other.
+    fn report(&self, material: Option<&Material>, now: SystemTime) {
+        let (Some(rotation), Some((_, name)), Some(own)) = (&self.0.rotation, &self.0.node, material) else {
+            return;
+        };
+        let facts = |index: usize| own.chain.get(index).and_then(|der| isthmus_pki::Facts::parse(der).ok());
+        let state = rotation.state();
+        let report = Report {
+            charter_sequence: state.charter_sequence(),
+            bundle_sequence: state.bundle_sequence,
+            svid_serial: facts(0).map(|leaf| leaf.serial).unwrap_or_default(),
+            svid_issuer: facts(1).map(|ca| KeyHash::of(&ca)),
+            svid_not_after: facts(0).map_or(0, |leaf| leaf.not_after),
+            version: env!("CARGO_PKG_VERSION").into(),
+            at: time::OffsetDateTime::from(now).unix_timestamp(),
+        };
+        rotation.report(name, report);
     }
 
     /// The open log if it is that of the configuration: a file has one writer.
@@ -262,11 +392,11 @@ impl Handle {
 fn supply(
     api: &WorkloadApiConfig,
     issuer: &Arc<Issuer>,
-    own: &Material,
+    trust: &Arc<Trust>,
+    reissue: ReissueOrder,
 ) -> Result<Supply, registration::Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
-    let trust = Arc::new(Trust::new(own.bundle.clone()));
-    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
+    Ok(Supply { trust: trust.clone(), issuer: issuer.clone(), registry: Arc::new(registry), reissue })
 }
 
 impl Loaded {

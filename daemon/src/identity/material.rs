@@ -85,7 +85,16 @@ pub struct Material {
 impl Material {
     /// Reads and checks the files of `[identity]`; `expected` is site and name of `[node]`.
     pub fn load(config: &Config, expected: Option<(&str, &str)>, now: SystemTime) -> Result<Self, Error> {
-        let bundle = files::bundle(&config.trust_bundle)?;
+        Self::load_under(config, files::bundle(&config.trust_bundle)?, expected, now)
+    }
+
+    /// The same, under these roots instead of the trust bundle's.
+    pub(super) fn load_under(
+        config: &Config,
+        bundle: Bundle,
+        expected: Option<(&str, &str)>,
+        now: SystemTime,
+    ) -> Result<Self, Error> {
         let chain = files::certificates(&config.svid)?;
         let key = files::key(&config.key)?;
         let store = TrustStore::from(bundle.clone());

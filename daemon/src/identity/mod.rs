@@ -12,6 +12,7 @@ mod handle;
 mod issuing;
 mod material;
 mod registration;
+pub mod rotation;
 #[cfg(test)]
 mod tests;
 pub mod tls;

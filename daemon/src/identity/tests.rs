@@ -99,6 +99,11 @@ impl Files {
             trust_bundle: self.path("root.pem"),
             svid: self.path("node.pem"),
             key: self.path("node.key"),
+            rotation: rotation::Config {
+                charter: None,
+                longest_leaf: Duration::from_secs(86_400),
+                dir: self.path("state/identity/rotation"),
+            },
         }
     }
 

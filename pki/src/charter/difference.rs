@@ -13,9 +13,11 @@ pub fn differences(old: &Charter, new: &Charter) -> Vec<String> {
     if old.refresh_hint != new.refresh_hint {
         lines.push(format!("refresh hint: {} s -> {} s", old.refresh_hint, new.refresh_hint));
     }
-    let roots = |charter: &Charter| map(charter.roots.iter().map(|root| (root.key.to_string(), root.state.as_str())));
+    let roots =
+        |charter: &Charter| map(charter.roots.iter().map(|root| (root.key.to_string(), root.state.as_str())));
     compare("root", &roots(old), &roots(new), &mut lines);
-    let sites = |charter: &Charter| charter.sites.iter().map(|site| (site.name.clone(), site.clone())).collect();
+    let sites =
+        |charter: &Charter| charter.sites.iter().map(|site| (site.name.clone(), site.clone())).collect();
     let (before, after): (BTreeMap<String, Site>, BTreeMap<String, Site>) = (sites(old), sites(new));
     for name in before.keys().filter(|name| !after.contains_key(*name)) {
         lines.push(format!("site {name}: gone, with its {} CAs", before[name].cas.len()));

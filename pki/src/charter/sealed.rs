@@ -33,11 +33,7 @@ pub fn seal(charter: &Charter, roots: &[&Authority]) -> Result<String, Error> {
 }
 
 /// Reads a charter that one of the `trusted` roots (DER) signed; that root must be valid at `now`.
-pub fn open(
-    file: &[u8],
-    trusted: &[CertificateDer<'_>],
-    now: OffsetDateTime,
-) -> Result<Charter, Error> {
+pub fn open(file: &[u8], trusted: &[CertificateDer<'_>], now: OffsetDateTime) -> Result<Charter, Error> {
     let signatures = signatures(file)?;
     let believed = |one: &Opened| {
         trusted.iter().any(|root| **root == *one.signer) && one.facts.out_of_date(now).is_none()
@@ -65,7 +61,8 @@ fn signatures(file: &[u8]) -> Result<Vec<Opened>, Error> {
     if !(1..=MAX_SIGNATURES).contains(&count) {
         return Err(Error::Signatures(count));
     }
-    let opened: Vec<Opened> = text.lines().map(|line| statement::open(line, TYPE)).collect::<Result<_, _>>()?;
+    let opened: Vec<Opened> =
+        text.lines().map(|line| statement::open(line, TYPE)).collect::<Result<_, _>>()?;
     match opened.iter().position(|one| one.payload != opened[0].payload) {
         Some(index) => Err(Error::Torn(index + 1)),
         None => Ok(opened),

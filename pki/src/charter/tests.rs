@@ -50,7 +50,8 @@ fn trusted() -> Vec<CertificateDer<'static>> {
 
 /// A root of the same trust domain.
 fn another_root() -> Authority {
-    Authority::root(&domain("td"), Key::generate(Curve::P384).unwrap(), Duration::days(9), serial(), NOW).unwrap()
+    Authority::root(&domain("td"), Key::generate(Curve::P384).unwrap(), Duration::days(9), serial(), NOW)
+        .unwrap()
 }
 
 fn as_root(authority: &Authority, state: RootState) -> Root {
@@ -82,7 +83,9 @@ fn strangers_and_torn_files_are_refused() {
     let stranger = another_root();
     let file = sealed::seal(&charter(), &[&stranger]).unwrap();
     let refused = sealed::open(file.as_bytes(), &trusted(), NOW).unwrap_err();
-    assert!(matches!(&refused, Error::Stranger { signers } if signers.contains(&stranger.facts().key_sha256)));
+    assert!(
+        matches!(&refused, Error::Stranger { signers } if signers.contains(&stranger.facts().key_sha256))
+    );
     // A site CA hangs on a trusted root and is none.
     let by_site = sealed::seal(&charter(), &[&fabric.site]).unwrap();
     assert!(matches!(sealed::open(by_site.as_bytes(), &trusted(), NOW), Err(Error::Stranger { .. })));
@@ -138,7 +141,10 @@ fn rules_name_the_place() {
         let mut charter = charter();
         change(&mut charter);
         let refused = sealed::seal(&charter, &[&Fabric::shared().root]).unwrap_err();
-        assert!(matches!(&refused, Error::Rule { place, .. } if place.starts_with(wanted)), "{wanted}: {refused}");
+        assert!(
+            matches!(&refused, Error::Rule { place, .. } if place.starts_with(wanted)),
+            "{wanted}: {refused}"
+        );
     }
 }
 

@@ -92,7 +92,8 @@ fn decode(place: &str, text: &str) -> Result<Vec<u8>, Error> {
 /// The text that is signed.
 pub(super) fn write(charter: &Charter) -> Result<Vec<u8>, Error> {
     charter.check()?;
-    let ca = |ca: &PinnedCa| WireCa { key_sha256: ca.key.clone(), root_sha256: ca.root.clone(), state: ca.state };
+    let ca =
+        |ca: &PinnedCa| WireCa { key_sha256: ca.key.clone(), root_sha256: ca.root.clone(), state: ca.state };
     let site = |site: &Site| WireSite {
         name: site.name.clone(),
         ids: site.ids.clone(),

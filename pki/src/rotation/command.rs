@@ -190,7 +190,11 @@ impl Effect {
             Self::ApplyCharter(view) => format!("put charter {} in force", view.sequence),
             Self::Switch { to, from: None } => format!("issue with site CA {}", to.short()),
             Self::Switch { to, from: Some((from, _)) } => {
-                format!("issue with site CA {}; {} retires until its last leaf is dead", to.short(), from.short())
+                format!(
+                    "issue with site CA {}; {} retires until its last leaf is dead",
+                    to.short(),
+                    from.short()
+                )
             }
             Self::StopIssuing => "issue nothing until a CA is activated".into(),
             Self::Reissue { window, reason } => format!("reissue every leaf within {window} s: {reason}"),

@@ -111,7 +111,8 @@ impl Fleet {
     /// Nodes whose SVID one of these CAs issued, and that is alive.
     pub fn holding(&self, cas: &[KeyHash], now: i64) -> Vec<Lag> {
         let holds = |report: &Report| {
-            report.svid_not_after >= now && report.svid_issuer.as_ref().is_some_and(|issuer| cas.contains(issuer))
+            report.svid_not_after >= now
+                && report.svid_issuer.as_ref().is_some_and(|issuer| cas.contains(issuer))
         };
         let lag = |(node, report): (&String, &Report)| Lag {
             node: node.clone(),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{charter::RootState, keyhash::KeyHash};
 
-/// Over how many seconds leaves are reissued when nothing burns.
+/// Over how many seconds leaves are reissued when nothing burns, at most; where leaves live for minutes it is less.
 pub const JITTER: u32 = 60;
 /// Over how many seconds when a CA is tainted.
 pub const URGENT: u32 = 5;
@@ -64,12 +64,18 @@ fn leaf(state: &State, now: i64) -> Result<Draft, Refusal> {
         let until = last.begun + i64::from(last.window);
         draft.wait(now, until, "leaves are being reissued already");
     }
-    draft.effects.push(Effect::Reissue { window: JITTER, reason: "ordered by an operator".into() });
+    draft.effects.push(Effect::Reissue { window: window(state), reason: "ordered by an operator".into() });
     Ok(draft)
 }
 
+/// Short against the life of a leaf, so that no holder's ends while it waits for its turn.
+fn window(state: &State) -> u32 {
+    u32::try_from(state.longest_leaf / 60).unwrap_or(JITTER).clamp(1, JITTER)
+}
+
 fn prepare(state: &State) -> Result<Draft, Refusal> {
-    let waiting = state.cas.iter().filter(|ca| matches!(ca.phase, Phase::Requested | Phase::Prepared)).count();
+    let waiting =
+        state.cas.iter().filter(|ca| matches!(ca.phase, Phase::Requested | Phase::Prepared)).count();
     if waiting >= MAX_PREPARED || state.cas.len() >= MAX_CAS {
         return Err(Refusal::impossible(format!(
             "{waiting} site CAs are requested or prepared already; install and activate those first"
@@ -81,7 +87,9 @@ fn prepare(state: &State) -> Result<Draft, Refusal> {
 fn install(state: &State, certificate: &CaFacts, now: i64) -> Result<Draft, Refusal> {
     let key = certificate.key.short();
     let ca = state.ca(&certificate.key).ok_or_else(|| {
-        Refusal::impossible(format!("the certificate is for key {key}, which was not made here by `rotate intermediate prepare`"))
+        Refusal::impossible(format!(
+            "the certificate is for key {key}, which was not made here by `rotate intermediate prepare`"
+        ))
     })?;
     if !matches!(ca.phase, Phase::Requested | Phase::Prepared | Phase::Active) {
         return Err(Refusal::impossible(format!("site CA {key} is {}; prepare another", ca.phase.as_str())));
@@ -93,7 +101,9 @@ fn install(state: &State, certificate: &CaFacts, now: i64) -> Result<Draft, Refu
         )));
     }
     if certificate.not_after <= now {
-        return Err(Refusal::impossible("the certificate has expired; check the clock, then have it signed again"));
+        return Err(Refusal::impossible(
+            "the certificate has expired; check the clock, then have it signed again",
+        ));
     }
     Ok(Draft { effects: vec![Effect::Install(certificate.clone())], ..Draft::default() })
 }
@@ -109,7 +119,7 @@ fn activate(state: &State, same_root: bool, fleet: &Fleet, now: i64) -> Result<D
     })?;
     let mut draft = Draft::default();
     draft.ready(state, next, fleet, now)?;
-    draft.switch(state, next, fleet, JITTER, now);
+    draft.switch(state, next, fleet, window(state), now);
     Ok(draft)
 }
 
@@ -117,12 +127,19 @@ fn activate_root(state: &State, order: &Order, fleet: &Fleet, now: i64) -> Resul
     let mut draft = activate(state, false, fleet, now)?;
     let next = state.successor(false).and_then(Ca::root);
     let root = state.roots.iter().find(|root| Some(&root.key) == next);
-    let root = root.ok_or_else(|| Refusal::impossible("the root of the prepared site CA is not trusted here"))?;
+    let root =
+        root.ok_or_else(|| Refusal::impossible("the root of the prepared site CA is not trusted here"))?;
     if root.state != RootState::Active {
-        return Err(Refusal::impossible("the root of the prepared site CA is on its way out; prepare one under an active root"));
+        return Err(Refusal::impossible(
+            "the root of the prepared site CA is on its way out; prepare one under an active root",
+        ));
     }
     let hint = state.charter.map_or(0, |charter| i64::from(charter.refresh_hint));
-    draft.wait(now, root.since + 3 * hint, "consumers of the bundle get three refresh hints to learn the new root");
+    draft.wait(
+        now,
+        root.since + 3 * hint,
+        "consumers of the bundle get three refresh hints to learn the new root",
+    );
     draft.behind(fleet, root.sequence, now);
     if order.istio_checked.as_ref().is_none_or(|word| word.trim().is_empty()) {
         draft.obstacles.push(Obstacle::IstioUnchecked);
@@ -205,7 +222,10 @@ fn retire_root(state: &State, view: &CharterView, fleet: &Fleet, now: i64) -> Re
 
 fn taint(state: &State, key: &KeyHash, fleet: &Fleet, now: i64) -> Result<Draft, Refusal> {
     let ca = state.ca(key).ok_or_else(|| {
-        Refusal::impossible(format!("site CA {} is not one of this site's; `isthmusctl rotate status` lists them", key.short()))
+        Refusal::impossible(format!(
+            "site CA {} is not one of this site's; `isthmusctl rotate status` lists them",
+            key.short()
+        ))
     })?;
     if matches!(ca.phase, Phase::Tainted | Phase::Revoked) {
         return Err(Refusal::impossible(format!("site CA {} is {} already", key.short(), ca.phase.as_str())));
@@ -219,7 +239,12 @@ fn revoke(state: &State, key: &KeyHash, fleet: &Fleet, now: i64) -> Result<Draft
     match state.ca(key).map(|ca| ca.phase) {
         Some(Phase::Tainted) => {}
         Some(Phase::Revoked) => return Err(Refusal::impossible("it is revoked already")),
-        _ => return Err(Refusal::impossible(format!("site CA {} is not tainted; `rotate taint` comes first", key.short()))),
+        _ => {
+            return Err(Refusal::impossible(format!(
+                "site CA {} is not tainted; `rotate taint` comes first",
+                key.short()
+            )));
+        }
     }
     let mut draft = Draft::default();
     draft.lag(fleet.holding(std::slice::from_ref(key), now));
@@ -327,7 +352,11 @@ impl Draft {
                     self.effects.extend(incident.effects);
                     after.apply(&Effect::Taint(ca.key.clone()), now);
                 }
-                None if living && ca.phase != Phase::Prepared => {
+                // Under a root that the charter drops it has no place there; how long it lives was asked before.
+                None if living
+                    && ca.phase != Phase::Prepared
+                    && ca.root().is_none_or(|root| view.has_root(root)) =>
+                {
                     return Err(Refusal::impossible(format!(
                         "the charter does not pin site CA {}, whose leaves are alive: every node would refuse them; add it as {}",
                         ca.key.short(),

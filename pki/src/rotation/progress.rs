@@ -52,10 +52,14 @@ pub fn progress(state: &State, fleet: &Fleet, now: i64) -> Vec<Line> {
     let mut lines = leaves(state, now);
     lines.extend(state.roots.iter().map(|root| Line {
         track: "root",
-        step: format!("{} {}", root.key.short(), match root.state {
-            RootState::Active => "trusted",
-            RootState::Retiring => "trusted, retiring",
-        }),
+        step: format!(
+            "{} {}",
+            root.key.short(),
+            match root.state {
+                RootState::Active => "trusted",
+                RootState::Retiring => "trusted, retiring",
+            }
+        ),
         status: Status::Done,
         detail: format!("since {}, charter {}", utc(root.since), root.sequence),
     }));

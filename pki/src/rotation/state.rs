@@ -135,7 +135,8 @@ impl State {
     pub fn trust(&mut self, roots: &[KeyHash], now: i64) {
         let before = std::mem::take(&mut self.roots);
         let known = |key: &KeyHash| before.iter().find(|root| root.key == *key).cloned();
-        let new = |key: &KeyHash| KnownRoot { key: key.clone(), state: RootState::Active, sequence: 0, since: now };
+        let new =
+            |key: &KeyHash| KnownRoot { key: key.clone(), state: RootState::Active, sequence: 0, since: now };
         self.roots = roots.iter().map(|key| known(key).unwrap_or_else(|| new(key))).collect();
         if self.roots != before {
             self.raise_bundle(now);
@@ -154,8 +155,13 @@ impl State {
             self.set(&old, Phase::Retiring(until), now);
         }
         let certificate = Some(ca.clone());
-        let pinned = self.charter.map(|charter| charter.sequence);
-        self.cas.push(Ca { key: ca.key.clone(), certificate, phase: Phase::Active, since: now, pinned });
+        self.cas.push(Ca {
+            key: ca.key.clone(),
+            certificate,
+            phase: Phase::Active,
+            since: now,
+            pinned: None,
+        });
         true
     }
 
@@ -178,13 +184,15 @@ impl State {
                 self.set(to, Phase::Active, now);
             }
             Effect::StopIssuing => {
-                if let Some((key, until)) = self.active().map(|ca| (ca.key.clone(), self.last_leaf(ca, now))) {
+                if let Some((key, until)) = self.active().map(|ca| (ca.key.clone(), self.last_leaf(ca, now)))
+                {
                     self.set(&key, Phase::Retiring(until), now);
                 }
             }
             Effect::Reissue { window, reason } => {
                 let generation = self.reissue.as_ref().map_or(0, |last| last.generation) + 1;
-                self.reissue = Some(Reissue { generation, begun: now, window: *window, reason: reason.clone() });
+                self.reissue =
+                    Some(Reissue { generation, begun: now, window: *window, reason: reason.clone() });
             }
             Effect::Taint(key) => {
                 self.set(key, Phase::Tainted, now);

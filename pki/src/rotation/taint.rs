@@ -135,7 +135,8 @@ mod tests {
         assert_eq!(open(&seal(&other.site, 7, "").unwrap(), &bundle), Err(Error::Stranger));
         // One CA about another.
         let key_sha256 = KeyHash::of(other.site.facts());
-        let wire = Wire { version: 1, trust_domain: "td".into(), key_sha256, since: 7, reason: String::new() };
+        let wire =
+            Wire { version: 1, trust_domain: "td".into(), key_sha256, since: 7, reason: String::new() };
         let forged = statement::seal(TYPE, &serde_json::to_vec(&wire).unwrap(), &fabric.site).unwrap();
         assert_eq!(open(&forged, &bundle), Err(Error::Other));
         let wrong_type = statement::seal("isthmus-charter", b"{}", &fabric.site).unwrap();

@@ -1,6 +1,7 @@
 //! `[identity]`, `[issuer]`, `[audit]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
 
 mod audit;
+mod fabric;
 mod issuer;
 mod key_source;
 mod paths;
@@ -13,10 +14,12 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::rotation::Config as RotationConfig;
 use crate::config::{Checker, unsupported};
 
 pub(crate) use audit::RawAuditConfig;
 pub use audit::{AuditConfig, Sync};
+pub(crate) use fabric::RawFabricConfig;
 pub use issuer::IssuerConfig;
 pub(crate) use issuer::RawIssuerConfig;
 pub use key_source::{KeySource, PassphraseSource};
@@ -35,6 +38,8 @@ pub struct Config {
     pub svid: PathBuf,
     /// PEM file, PKCS#8: the node certificate's key.
     pub key: PathBuf,
+    /// `[fabric]`, as far as identity goes.
+    pub rotation: RotationConfig,
 }
 
 #[derive(Deserialize)]
@@ -47,7 +52,7 @@ pub(crate) struct RawConfig {
 }
 
 impl RawConfig {
-    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<Config> {
+    pub(crate) fn check(self, c: &mut Checker<'_>, rotation: RotationConfig) -> Option<Config> {
         unsupported(c, self.join_token_file.map(|raw| raw.span()), "join_token_file");
         let trust_bundle = c.readable_file(&self.trust_bundle, "trust bundle");
         let (Some(svid), Some(key)) = (self.svid, self.key) else {
@@ -57,6 +62,6 @@ impl RawConfig {
         };
         let svid = c.readable_file(&svid, "SVID file");
         c.secret_file(&key, "key file")?;
-        Some(Config { trust_bundle: trust_bundle?, svid: svid?, key: c.path(key.get_ref()) })
+        Some(Config { trust_bundle: trust_bundle?, svid: svid?, key: c.path(key.get_ref()), rotation })
     }
 }

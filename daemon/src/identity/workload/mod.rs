@@ -17,7 +17,9 @@ use tonic::transport::Server as GrpcServer;
 
 use crate::unix_socket::{self, Socket};
 
-use super::{certificates::Ledger, issuing::Issuer, registration::Registry, trust::Trust};
+use super::{
+    certificates::Ledger, issuing::Issuer, registration::Registry, rotation::ReissueOrder, trust::Trust,
+};
 use connection::Incoming;
 use service::Service;
 
@@ -37,6 +39,8 @@ pub(super) struct Supply {
     pub(super) trust: Arc<Trust>,
     pub(super) issuer: Arc<Issuer>,
     pub(super) registry: Arc<Registry>,
+    /// The last order to give every caller a new SVID.
+    pub(super) reissue: ReissueOrder,
 }
 
 /// Everybody may connect: who gets an identity is decided by attestation, not by the file's mode.

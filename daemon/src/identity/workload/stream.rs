@@ -200,6 +200,8 @@ struct Sent {
     trust: Arc<Trust>,
     identities: Vec<Identity>,
     issuer: String,
+    /// The order to reissue that it has followed, or will at `renew_at`.
+    generation: u64,
     /// A clock that is set back can leave the caller with something not valid yet.
     not_before: i64,
     renew_at: OffsetDateTime,
@@ -209,6 +211,16 @@ struct Sent {
 impl Svids {
     pub(super) fn new(holder: Holder) -> Self {
         Self { holder, sent: None, retry_at: None }
+    }
+
+    /// A mass reissue reaches each caller at a moment of its own within the window.
+    fn follow(&mut self, supply: &Supply, now: OffsetDateTime) {
+        let Some(sent) = self.sent.as_mut().filter(|sent| sent.generation < supply.reissue.generation) else {
+            return;
+        };
+        sent.generation = supply.reissue.generation;
+        sent.issuer.clone_from(&supply.issuer.certificate().sha256);
+        sent.renew_at = sent.renew_at.min(now + supply.reissue.moment());
     }
 
     fn is_current(&self, supply: &Supply, identities: &[Identity], now: OffsetDateTime) -> bool {
@@ -247,6 +259,7 @@ impl Source for Svids {
         wall: SystemTime,
     ) -> Result<Option<X509svidResponse>, Status> {
         let now = OffsetDateTime::from(wall);
+        self.follow(supply, now);
         if self.is_current(supply, &identities, now) {
             self.retry_at = None;
             return Ok(None);
@@ -266,6 +279,7 @@ impl Source for Svids {
             trust: supply.trust.clone(),
             identities,
             issuer: supply.issuer.certificate().sha256.clone(),
+            generation: supply.reissue.generation,
             not_before: svids.iter().map(|svid| svid.info.not_before).max().unwrap_or(0),
             renew_at: svids.iter().map(|svid| svid.renew_at).min().unwrap_or(now),
             not_after: svids.iter().map(|svid| svid.not_after).min().unwrap_or(now),

@@ -95,7 +95,11 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     let roots: Vec<Authority> = roots.collect::<Result<_, _>>()?;
     let file = sealed::seal(&charter, &roots.iter().collect::<Vec<_>>())?;
     files::write_certificates(&args.out, &file, false)?;
-    lines.extend(roots.iter().map(|root| format!("  signed by    {} (key {})", root.facts().subject, root.facts().key_sha256)));
+    lines.extend(
+        roots
+            .iter()
+            .map(|root| format!("  signed by    {} (key {})", root.facts().subject, root.facts().key_sha256)),
+    );
     lines.push(format!("  charter      {} (public: every node gets a copy)", args.out.display()));
     crate::say(&lines)
 }
@@ -149,7 +153,9 @@ fn contents(charter: &Charter) -> Vec<String> {
         format!("  issued at    {}", utc(charter.issued_at)),
         format!("  refresh hint {} s", charter.refresh_hint),
     ];
-    lines.extend(charter.roots.iter().map(|root| format!("  root         {} {}", root.key, root.state.as_str())));
+    lines.extend(
+        charter.roots.iter().map(|root| format!("  root         {} {}", root.key, root.state.as_str())),
+    );
     for site in &charter.sites {
         let ids = if site.ids.is_empty() { "none beside its own".into() } else { site.ids.join(", ") };
         lines.push(format!("  site         {} (IDs under: {ids})", site.name));
@@ -161,7 +167,11 @@ fn contents(charter: &Charter) -> Vec<String> {
 }
 
 fn state(state: CaState) -> String {
-    if state.is_believed() { state.as_str().into() } else { format!("{}: what it issued is refused", state.as_str()) }
+    if state.is_believed() {
+        state.as_str().into()
+    } else {
+        format!("{}: what it issued is refused", state.as_str())
+    }
 }
 
 fn diff(old: &Path, new: &Path) -> anyhow::Result<()> {

@@ -51,7 +51,9 @@ fn an_intermediate_changes_hands_step_by_step() {
 
     fleet.report("n1", report(2, "one", START + DAY, START + 90)).unwrap();
     let effects = carry_out(&mut state, &order(Command::Activate), &mut fleet, START + 100).unwrap();
-    assert!(matches!(&effects[..], [Effect::Switch { to, .. }, Effect::Reissue { window: JITTER, .. }] if *to == key("two")));
+    assert!(
+        matches!(&effects[..], [Effect::Switch { to, .. }, Effect::Reissue { window: JITTER, .. }] if *to == key("two"))
+    );
     assert_eq!(state.active().unwrap().key, key("two"));
     // The old one lives as long as its last leaf can.
     let Phase::Retiring(until) = state.ca(&key("one")).unwrap().phase else { panic!("retiring") };
@@ -149,7 +151,8 @@ fn an_override_is_written_down_first() {
     let mut forced = order(Command::Activate);
     forced.override_reason = Some("n1 is in the bin".into());
     let effects = plan(&state, &forced, &fleet, START).unwrap();
-    let [Effect::Overridden { reason, obstacles }, Effect::Switch { .. }, Effect::Reissue { .. }] = &effects[..]
+    let [Effect::Overridden { reason, obstacles }, Effect::Switch { .. }, Effect::Reissue { .. }] =
+        &effects[..]
     else {
         panic!("{effects:?}")
     };
@@ -193,7 +196,10 @@ fn taint_moves_leaves_first_and_revoke_waits_for_them() {
     carry_out(&mut state, &order(revoke.clone()), &mut fleet, START + 5).unwrap();
     assert_eq!(state.ca(&key("one")).unwrap().phase, Phase::Revoked);
     assert!(plan(&state, &order(revoke), &fleet, START + 6).is_err());
-    assert!(plan(&state, &order(Command::Revoke(key("two"))), &fleet, START + 6).is_err(), "taint comes first");
+    assert!(
+        plan(&state, &order(Command::Revoke(key("two"))), &fleet, START + 6).is_err(),
+        "taint comes first"
+    );
 }
 
 #[test]
@@ -249,7 +255,8 @@ fn progress_says_what_is_waited_for() {
     prepared(&mut state, "two", "a", START);
     let both = view(2, &[("a", RootState::Active)], &[("one", CaState::Active), ("two", CaState::Prepared)]);
     carry_out(&mut state, &order(Command::Publish(both)), &mut fleet, START).unwrap();
-    let find = |lines: &[Line], step: &str| lines.iter().find(|line| line.step.contains(step)).cloned().unwrap();
+    let find =
+        |lines: &[Line], step: &str| lines.iter().find(|line| line.step.contains(step)).cloned().unwrap();
     let lines = progress(&state, &fleet, START + 60);
     let activate = find(&lines, "intermediate activate");
     assert_eq!(activate.status, Status::Waiting);

@@ -171,7 +171,9 @@ impl World {
     fn check(&self) {
         let tainted: Vec<&KeyHash> = self.state.tainted().collect();
         let live = self.nodes.iter().filter_map(|node| node.leaf.as_ref().map(|leaf| (node, leaf)));
-        for (owner, leaf) in live.filter(|(_, leaf)| leaf.not_after >= self.now && !tainted.contains(&&leaf.ca)) {
+        for (owner, leaf) in
+            live.filter(|(_, leaf)| leaf.not_after >= self.now && !tainted.contains(&&leaf.ca))
+        {
             for verifier in &self.nodes {
                 let Some(charter) = &verifier.charter else { continue };
                 let root = charter.roots.iter().any(|root| root.key == leaf.root);
@@ -221,7 +223,9 @@ fn a_year_of_rotations_with_nodes_that_sleep() {
             world.order(command);
             world.pass(DAY);
         }
-        if world.roots.len() > 1 && world.state.active().unwrap().root() == Some(&key(world.roots.last().unwrap())) {
+        if world.roots.len() > 1
+            && world.state.active().unwrap().root() == Some(&key(world.roots.last().unwrap()))
+        {
             let last = vec![world.roots.last().unwrap().clone()];
             let careful = world.careful(&last);
             if world.order(Command::RetireRoot(careful)) {
