@@ -14,6 +14,7 @@ pub mod id;
 pub mod inspect;
 pub mod key;
 pub mod profile;
+pub mod renewal;
 pub mod verify;
 
 pub use authority::{Authority, Issued};

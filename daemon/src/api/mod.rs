@@ -1,7 +1,7 @@
 //! The control API on a unix socket: translation only, it owns no state.
 //!
-//! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node. One call
-//! changes something, `SetOffload`, and whoever may ask may make it: it costs speed at most, until the next start.
+//! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node. Two things
+//! can be changed, and whoever may ask may change them: `SetOffload` costs speed at most, until the next start; `Tokens` lets nodes join.
 
 mod bgp;
 mod certificates;
@@ -10,6 +10,7 @@ mod incoming;
 mod peers;
 mod routes;
 mod status;
+mod tokens;
 mod tunnel;
 
 use std::{
@@ -26,6 +27,7 @@ use isthmus_proto::control::{
     SetOffloadRequest, SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
+use isthmus_proto::tokens::tokens_server::TokensServer;
 use tokio::{sync::watch, task::JoinHandle};
 use tonic::{Request, Response, Status};
 
@@ -117,10 +119,12 @@ pub async fn start(
 ) -> Result<JoinHandle<()>, unix_socket::Error> {
     let (socket, listener) = Socket::bind(&config.socket, SOCKET_MODE).await?;
     tracing::info!(socket = %config.socket.display(), "serving the control API");
+    let tokens = TokensServer::new(tokens::Service { parts: parts.clone() });
     let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .add_service(service)
+        .add_service(tokens.max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(incoming::incoming(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
         let patience = async {

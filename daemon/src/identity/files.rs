@@ -60,7 +60,7 @@ pub enum FileError {
     },
 }
 
-fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, FileError> {
+pub(super) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, FileError> {
     let fail = |source| FileError::Read { path: path.to_owned(), source };
     let file = config::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;

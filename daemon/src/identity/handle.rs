@@ -1,6 +1,7 @@
 //! The subsystem's state and the one door to it.
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
@@ -13,10 +14,13 @@ use crate::unix_socket;
 
 use super::{
     certificates::{self, CertificateInfo, Kind, Ledger},
-    config::{Config, IssuerConfig, WorkloadApiConfig},
+    config::{Config, IssuerConfig, NodeRules, WorkloadApiConfig},
+    enroll::{self, Fleet, Tokens, TrustState, agent},
     issuing::{self, Issuer},
     material::{self, Material},
+    own::Own,
     registration::{self, Registry},
+    standing::{Live, Standing},
     trust::Trust,
     workload::{Server, Supply},
 };
@@ -36,6 +40,12 @@ pub enum Error {
     /// The Workload API's socket.
     #[error(transparent)]
     Socket(#[from] unix_socket::Error),
+    /// The join tokens of an issuer.
+    #[error(transparent)]
+    Tokens(#[from] enroll::TokenError),
+    /// The port of an issuer.
+    #[error(transparent)]
+    Listen(#[from] enroll::ListenError),
     /// An issuer without a trust bundle to check it against.
     #[error("[issuer] needs [identity]: its trust_bundle is what the site CA is checked against")]
     IssuerAlone,
@@ -47,11 +57,24 @@ pub enum Error {
 }
 
 /// What was loaded and checked, all of it or nothing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Loaded {
+    config: Option<Arc<Config>>,
     material: Option<Material>,
     issuer: Option<Arc<Issuer>>,
+    rules: Arc<NodeRules>,
     supply: Option<Supply>,
+}
+
+/// How the subsystem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// All is well.
+    Well,
+    /// It works, and somebody should look before it does not.
+    Degraded,
+    /// The node has no identity that a peer would believe.
+    Failed,
 }
 
 /// The running subsystem. Clones share it.
@@ -65,8 +88,19 @@ struct Inner {
     ledger: Ledger,
     loaded: Mutex<Loaded>,
     supply: watch::Sender<Option<Supply>>,
-    /// Held through all of `apply`, so that two reloads can't mix.
-    server: AsyncMutex<Option<Server>>,
+    standing: watch::Sender<Option<Standing>>,
+    renewal: watch::Sender<agent::View>,
+    heard: watch::Sender<Option<Arc<TrustState>>>,
+    tokens: Option<Tokens>,
+    fleet: Fleet,
+    /// Held through all of `apply` and `adopt`, so that two changes can't mix.
+    servers: AsyncMutex<Servers>,
+}
+
+#[derive(Default)]
+struct Servers {
+    workload: Option<Server>,
+    issuance: Option<enroll::Server>,
 }
 
 /// Loads and checks everything, binds the Workload API if it is configured, and serves until `shutdown`. `node` is site and name
@@ -78,6 +112,7 @@ pub async fn start(
     node: Option<(String, String)>,
     shutdown: CancellationToken,
 ) -> Result<Handle, Error> {
+    let tokens = config.as_ref().map(|config| enroll::state::tokens_path(&config.state_dir));
     let handle = Handle(Arc::new(Inner {
         node,
         shutdown,
@@ -85,9 +120,15 @@ pub async fn start(
         ledger: Ledger::default(),
         loaded: Mutex::default(),
         supply: watch::Sender::new(None),
-        server: AsyncMutex::new(None),
+        standing: watch::Sender::new(None),
+        renewal: watch::Sender::default(),
+        heard: watch::Sender::new(None),
+        tokens: tokens.map(|path| Tokens::open(&path)).transpose()?,
+        fleet: Fleet::default(),
+        servers: AsyncMutex::default(),
     }));
     handle.apply(config, issuer, workload_api).await?;
+    handle.spawn_agents();
     Ok(handle)
 }
 
@@ -126,10 +167,14 @@ impl Handle {
         issuer: Option<IssuerConfig>,
         workload_api: Option<WorkloadApiConfig>,
     ) -> Result<Vec<String>, Error> {
-        let mut server = self.0.server.lock().await;
+        let mut servers = self.0.servers.lock().await;
         let loaded = self.load(config.as_ref(), issuer.as_ref(), workload_api.as_ref(), SystemTime::now())?;
         let socket = workload_api.map(|api| api.socket);
+        let listen = issuer.and_then(|issuer| issuer.listen);
         let mut changes = Vec::new();
+        // First what can fail without harm: nothing of it answers before there is something to answer from.
+        let issuance = self.issuance(&servers, listen).await?;
+        let server = &mut servers.workload;
         if server.as_ref().map(Server::path) != socket.as_ref() {
             // The new one is bound before the old one goes: if that fails, all stays.
             let next = match socket {
@@ -142,25 +187,97 @@ impl Handle {
             });
             *server = next;
         }
+        if let Some(next) = issuance {
+            changes.push(match &next {
+                Some(next) => format!("issuer: serving {}", next.bound()),
+                None => "issuer: no longer serving".into(),
+            });
+            servers.issuance = next;
+        }
         changes.extend(self.install(loaded));
         Ok(changes)
+    }
+
+    /// The issuance service to have from now on; outer `None`: the one that is there.
+    #[expect(clippy::option_option, reason = "the two levels are two different facts")]
+    async fn issuance(
+        &self,
+        servers: &Servers,
+        listen: Option<SocketAddr>,
+    ) -> Result<Option<Option<enroll::Server>>, Error> {
+        let inner = &self.0;
+        if servers.issuance.as_ref().map(enroll::Server::asked) == listen {
+            return Ok(None);
+        }
+        let (Some(listen), Some(tokens)) = (listen, inner.tokens.clone()) else { return Ok(Some(None)) };
+        let (live, fleet) = (self.live(), inner.fleet.clone());
+        let server =
+            enroll::Server::start(listen, live, tokens, fleet, &inner.shutdown, &inner.tasks).await?;
+        Ok(Some(Some(server)))
+    }
+
+    fn spawn_agents(&self) {
+        let inner = &self.0;
+        let (view, heard) = (inner.renewal.clone(), inner.heard.clone());
+        inner.tasks.spawn(agent::run(self.clone(), view, inner.shutdown.clone()));
+        inner.tasks.spawn(enroll::sync::run(self.live(), heard, inner.shutdown.clone()));
+    }
+
+    /// Takes another SVID of ours into use: for new connections at once, and for those there are until they end.
+    pub(super) async fn adopt(&self, own: Arc<Own>) {
+        // A reload under way reads the file from before or from now, and is followed by this.
+        let _servers = self.0.servers.lock().await;
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        loaded.material = loaded.material.map(|material| material.with(own));
+        for change in self.install(loaded) {
+            tracing::info!("{change}");
+        }
+    }
+
+    /// What the node is and believes now, and word of each change.
+    pub fn live(&self) -> Live {
+        self.0.standing.subscribe()
+    }
+
+    /// The join tokens of this issuer and the site that they are for; `None`: this node is no issuer.
+    pub fn tokens(&self) -> Option<(Tokens, String)> {
+        let standing = self.0.standing.borrow();
+        let standing = standing.as_ref().filter(|standing| standing.issuer.is_some())?;
+        self.0.tokens.clone().map(|tokens| (tokens, standing.node.0.clone()))
+    }
+
+    /// The nodes that report here, and the state that they are told.
+    pub fn fleet(&self) -> &Fleet {
+        &self.0.fleet
+    }
+
+    /// What an issuer said last that the fabric trusts; `None`: none has answered yet.
+    pub fn heard(&self) -> watch::Receiver<Option<Arc<TrustState>>> {
+        self.0.heard.subscribe()
+    }
+
+    /// Where the issuance service listens.
+    pub async fn listens(&self) -> Option<SocketAddr> {
+        self.0.servers.lock().await.issuance.as_ref().map(enroll::Server::bound)
     }
 
     fn load(
         &self,
         config: Option<&Config>,
-        issuer: Option<&IssuerConfig>,
+        issuer_config: Option<&IssuerConfig>,
         workload_api: Option<&WorkloadApiConfig>,
         now: SystemTime,
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
-        let (material, issuer) = load_files(config, issuer, node, now)?;
+        let (material, issuer) = load_files(config, issuer_config, node, now)?;
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
             (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
             _ => return Err(Error::WorkloadApiAlone),
         };
-        Ok(Loaded { material, issuer, supply })
+        let rules = issuer_config.map(|issuer| issuer.nodes.clone()).unwrap_or_default();
+        let config = config.cloned().map(Arc::new);
+        Ok(Loaded { config, material, issuer, rules: Arc::new(rules), supply })
     }
 
     async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
@@ -173,6 +290,7 @@ impl Handle {
         let mut current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = differences(&current, &loaded);
         self.0.supply.send_replace(loaded.supply.clone());
+        self.0.standing.send_replace(loaded.standing(self.0.node.clone()));
         let before = std::mem::replace(&mut *current, loaded).certificates();
         let after = current.certificates();
         certificates::export(before.iter().chain(&after), &after);
@@ -188,7 +306,7 @@ impl Handle {
 
     /// The node's own ID.
     pub fn spiffe_id(&self) -> Option<String> {
-        self.material().map(|own| own.id.to_string())
+        self.material().and_then(|material| material.own).map(|own| own.id.to_string())
     }
 
     /// The node's own identity, for its TLS connections.
@@ -196,33 +314,50 @@ impl Handle {
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).material.clone()
     }
 
-    /// One line for `isthmusctl status`; the flag is false if somebody should look.
-    pub fn summary(&self) -> (bool, String) {
-        let certificates = self.certificates();
-        let Some(own) = certificates.iter().find(|c| c.kind == Kind::NodeSvid) else {
-            return (true, "no identity configured".into());
+    /// One line for `isthmusctl status`.
+    pub fn summary(&self) -> (Condition, String) {
+        let Some(standing) = self.0.standing.borrow().clone() else {
+            return (Condition::Well, "no identity configured".into());
         };
-        let now = time::OffsetDateTime::now_utc().unix_timestamp();
+        let (renewal, now) = (self.0.renewal.borrow().clone(), SystemTime::now());
+        let failed = |what: String| match renewal.last_error.as_str() {
+            "" => (Condition::Failed, what),
+            error => (Condition::Failed, format!("{what}; {error}")),
+        };
+        let Some(own) = &standing.own else { return failed("this node has no SVID yet".into()) };
+        if let Err(reason) = own.believed(standing.trust.store(), now) {
+            return failed(format!("the SVID of {} is not believed: {reason}", own.id));
+        }
+        let until = utc(own.life.not_after);
+        if renewal.overdue {
+            let what = format!("{} until {until}, and it can't be renewed: {}", own.id, renewal.last_error);
+            return (Condition::Degraded, what);
+        }
+        self.summary_of_all(own, &until, now)
+    }
+
+    fn summary_of_all(&self, own: &Own, until: &str, now: SystemTime) -> (Condition, String) {
+        let certificates = self.certificates();
+        let now = time::OffsetDateTime::from(now).unix_timestamp();
         let issued = certificates.iter().filter(|c| c.kind == Kind::WorkloadSvid).count();
-        let first = certificates.iter().min_by_key(|c| c.not_after).unwrap_or(own);
-        if first.not_after < now {
-            return (
-                false,
-                format!(
+        match certificates.iter().min_by_key(|c| c.not_after) {
+            Some(first) if first.not_after < now => {
+                let what = format!(
                     "the {} {} expired at {}",
                     first.kind.as_str(),
                     first.spiffe_id,
                     utc(first.not_after)
-                ),
-            );
+                );
+                (Condition::Failed, what)
+            }
+            _ => (Condition::Well, format!("{} until {until}, {issued} workload SVIDs in use", own.id)),
         }
-        (true, format!("{} until {}, {issued} workload SVIDs in use", own.spiffe_id, utc(own.not_after)))
     }
 
     /// Returns once everything has ended after the shutdown token: streams are closed and the socket file is gone.
     pub async fn stopped(&self) {
         self.0.shutdown.cancelled().await;
-        *self.0.server.lock().await = None;
+        *self.0.servers.lock().await = Servers::default();
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
@@ -239,14 +374,39 @@ fn supply(
 }
 
 impl Loaded {
+    fn standing(&self, node: Option<(String, String)>) -> Option<Standing> {
+        let (config, material) = (self.config.clone()?, self.material.as_ref()?);
+        let trust = match &self.supply {
+            Some(supply) => supply.trust.clone(),
+            None => Arc::new(Trust::new(material.bundle.clone())),
+        };
+        Some(Standing {
+            config,
+            trust,
+            own: material.own.clone(),
+            issuer: self.issuer.clone(),
+            rules: self.rules.clone(),
+            node: Arc::new(node.unwrap_or_default()),
+        })
+    }
+
     /// The site CA may be in the node's chain and in `[issuer]`: it is listed once.
     fn certificates(&self) -> Vec<CertificateInfo> {
-        let mut all = self.material.as_ref().map(|own| own.certificates().to_vec()).unwrap_or_default();
+        let mut all = self.material.as_ref().map(Material::certificates).unwrap_or_default();
+        let asks = self.config.as_ref().is_some_and(|config| !config.issuers.is_empty());
+        if let Some(own) = self.own().filter(|_| asks || self.issuer.is_some()) {
+            let node = all.iter_mut().filter(|c| c.kind == Kind::NodeSvid);
+            node.for_each(|c| c.renew_at = Some(own.renewal().renew_at()));
+        }
         let issuer = self.issuer.as_ref().map(|issuer| issuer.certificate());
         if let Some(ca) = issuer.filter(|ca| all.iter().all(|known| known.sha256 != ca.sha256)) {
             all.push(ca.clone());
         }
         all
+    }
+
+    fn own(&self) -> Option<&Arc<Own>> {
+        self.material.as_ref()?.own.as_ref()
     }
 }
 

@@ -3,7 +3,8 @@
 use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use isthmus_pki::{
-    Authority, Bundle, Curve, Key, Profile, Serial, SpiffeId, TrustDomain, TrustStore, authority, key,
+    Authority, Bundle, Curve, Key, Profile, PublicKey, Serial, SpiffeId, TrustDomain, TrustStore, authority,
+    csr, key,
     verify::{self, Purpose},
 };
 use rustls_pki_types::CertificateDer;
@@ -60,6 +61,9 @@ pub enum Error {
         /// Why.
         reason: Box<authority::Error>,
     },
+    /// A request that asks for nothing that can be certified.
+    #[error("the request is refused: {0}")]
+    Request(#[from] csr::Error),
     /// No key, or no random bytes.
     #[error("the cryptographic library failed: {0}")]
     Library(#[from] key::Error),
@@ -69,6 +73,13 @@ pub enum Error {
 pub struct Issuer {
     authority: Authority,
     info: CertificateInfo,
+}
+
+/// A certificate just issued for a key that is elsewhere.
+pub(super) struct Certified {
+    /// Leaf, then the site CA.
+    pub(super) chain: [CertificateDer<'static>; 2],
+    pub(super) not_after: OffsetDateTime,
 }
 
 /// An SVID just issued. The key exists here and in the message to the workload.
@@ -141,25 +152,42 @@ impl Issuer {
 
     /// Issues an SVID with a new key.
     pub(super) fn issue(&self, identity: &Identity, now: SystemTime) -> Result<Svid, Error> {
-        let id = identity.id.clone();
-        let lifetime = Duration::try_from(identity.ttl).unwrap_or(Duration::MAX);
         let key = Key::generate(Curve::P256)?;
-        let profile = Profile::Svid { id: id.clone(), dns_names: identity.dns_names.clone(), lifetime };
-        let serial = Serial::from_random(rand::random());
+        let Certified { chain, not_after } = self.sign(&key.public(), identity, now)?;
+        let id = identity.id.clone();
         let reject = |reason| Error::Issue { id: id.clone(), reason: Box::new(reason) };
-        let issued = self.authority.issue(&profile, &key.public(), serial, now.into()).map_err(reject)?;
-        if let Some(cut) = issued.clamped {
-            tracing::warn!(%id, shorter_by = %cut, "SVID cut short: the site CA expires first; renew the site CA");
-        }
-        let facts = isthmus_pki::Facts::parse(&issued.certificate).map_err(|e| reject(e.into()))?;
+        let facts = isthmus_pki::Facts::parse(&chain[0]).map_err(|e| reject(e.into()))?;
         let now = OffsetDateTime::from(now);
-        let renew_at = now + half_life(issued.not_after - now);
+        let renew_at = now + half_life(not_after - now);
         let info = CertificateInfo {
             renew_at: Some(renew_at.unix_timestamp()),
             ..CertificateInfo::new(Kind::WorkloadSvid, &facts, None)
         };
+        Ok(Svid { id, chain, key, info, not_after, renew_at })
+    }
+
+    /// Certifies the key of a request for an identity that the caller has decided on: of the request only the key counts.
+    pub(super) fn certify(
+        &self,
+        csr: &[u8],
+        identity: &Identity,
+        now: SystemTime,
+    ) -> Result<Certified, Error> {
+        self.sign(&csr::parse(csr)?.public_key, identity, now)
+    }
+
+    fn sign(&self, key: &PublicKey, identity: &Identity, now: SystemTime) -> Result<Certified, Error> {
+        let id = identity.id.clone();
+        let lifetime = Duration::try_from(identity.ttl).unwrap_or(Duration::MAX);
+        let profile = Profile::Svid { id: id.clone(), dns_names: identity.dns_names.clone(), lifetime };
+        let serial = Serial::from_random(rand::random());
+        let reject = |reason| Error::Issue { id: id.clone(), reason: Box::new(reason) };
+        let issued = self.authority.issue(&profile, key, serial, now.into()).map_err(reject)?;
+        if let Some(cut) = issued.clamped {
+            tracing::warn!(%id, shorter_by = %cut, "SVID cut short: the site CA expires first; renew the site CA");
+        }
         let chain = [issued.certificate, self.authority.certificate().clone()];
-        Ok(Svid { id, chain, key, info, not_after: issued.not_after, renew_at })
+        Ok(Certified { chain, not_after: issued.not_after })
     }
 
     /// Facts of the site CA's certificate.

@@ -6,11 +6,14 @@
 pub mod attest;
 mod certificates;
 mod config;
+pub mod enroll;
 mod files;
 mod handle;
 mod issuing;
 mod material;
+mod own;
 mod registration;
+mod standing;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -20,8 +23,10 @@ mod workload;
 pub use certificates::{CertificateInfo, Kind};
 pub use config::*;
 pub use files::FileError;
-pub use handle::{Error, Handle, check, start};
+pub use handle::{Condition, Error, Handle, check, start};
 pub use issuing::{Error as IssuerError, Issuer};
 pub use material::{Error as MaterialError, Material};
+pub use own::{Error as OwnError, Own};
 pub use registration::{Error as EntryError, Identity, Registry};
+pub use standing::{Live, Standing};
 pub use trust::Trust;
