@@ -16,5 +16,6 @@ pub mod metrics;
 pub mod routes;
 pub mod scrape;
 pub mod secret;
+pub mod secret_file;
 pub mod tunnel;
 pub mod unix_socket;

@@ -157,10 +157,13 @@ impl Authority {
         &self.facts
     }
 
-    /// True if it was signed as the CA of this site.
+    pub(crate) fn key(&self) -> &Key {
+        self.issuer.key()
+    }
+
+    /// True if it was signed as the CA of this site: goes by [`Facts::site`], which holds the name whole.
     pub fn serves_site(&self, site: &str) -> bool {
-        let wanted = format!("CN={}", profile::site_ca_name(site));
-        self.facts.subject.split(", ").any(|part| part == wanted)
+        self.facts.site() == Some(site)
     }
 
     /// The trust domain it serves.
@@ -242,6 +245,18 @@ mod tests {
     }
 
     #[test]
+    fn subject_and_serial_are_told_without_reading_the_certificate() {
+        let fabric = Fabric::shared();
+        let (number, key) = (serial(), Key::generate(Curve::P256).unwrap().public());
+        let id = domain("td").member("/w").unwrap();
+        let profile = Profile::Svid { id, dns_names: vec![], lifetime: Duration::hours(1) };
+        let facts =
+            Facts::parse(&fabric.site.issue(&profile, &key, number, NOW).unwrap().certificate).unwrap();
+        assert_eq!(facts.subject, profile::svid_subject(&domain("td"), number));
+        assert_eq!(facts.serial, number.to_string());
+    }
+
+    #[test]
     fn nothing_outlives_its_issuer() {
         let fabric = Fabric::new("td");
         let key = Key::generate(Curve::P256).unwrap().public();
@@ -281,6 +296,23 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn sites_that_differ_only_at_the_end_are_told_apart() {
+        let fabric = Fabric::new("td");
+        let [ours, theirs] = ["1", "2"].map(|end| "s".repeat(62) + end);
+        let key = Key::generate(Curve::P256).unwrap();
+        let profile = Profile::SiteCa { site: ours.clone(), lifetime: Duration::days(1) };
+        let issued = fabric.root.issue(&profile, &key.public(), serial(), NOW).unwrap();
+        let authority = Authority::load(issued.certificate, key).unwrap();
+        assert!(authority.serves_site(&ours) && !authority.serves_site(&theirs));
+        let subject = &authority.facts().subject;
+        assert!(subject.contains(&format!("OU={ours}, CN=Isthmus site CA sss")), "{subject}");
+        let too_long = Profile::SiteCa { site: "s".repeat(65), lifetime: Duration::days(1) };
+        let refused = fabric.root.issue(&too_long, &authority.issuer.key().public(), serial(), NOW);
+        assert!(matches!(refused, Err(Error::Profile(profile::Error::SiteTooLong(_)))));
+        assert_eq!(fabric.root.facts().site(), None);
     }
 
     #[test]

@@ -1,13 +1,21 @@
 //! Trust bundles and chains: PEM or DER in, certificates out, strictly. One bad certificate is an error that says which one.
 
-use std::collections::BTreeMap;
+mod document;
+mod store;
+
+use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
+use time::OffsetDateTime;
 
 use crate::{
     facts::{self, Facts},
     id::{SpiffeId, TrustDomain},
+    jwt,
+    key::sha256_hex,
 };
+pub use document::{Document, Error as DocumentError, MAX_DOCUMENT_LEN, MAX_KEYS, Skipped};
+pub use store::TrustStore;
 
 /// Most certificates in one bundle or chain.
 pub const MAX_CERTIFICATES: usize = 64;
@@ -126,11 +134,14 @@ pub fn to_pem<'a>(list: impl IntoIterator<Item = &'a CertificateDer<'a>>) -> Str
     list.into_iter().map(block).collect()
 }
 
-/// The anchors of one trust domain.
+/// What one trust domain is verified with: its roots, and the keys that its JWT-SVIDs are signed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     trust_domain: TrustDomain,
     anchors: Vec<CertificateDer<'static>>,
+    jwt_authorities: Vec<jwt::Authority>,
+    sequence: Option<u64>,
+    refresh_hint: Option<Duration>,
 }
 
 impl Bundle {
@@ -145,10 +156,21 @@ impl Bundle {
                 return Err(Error::Mixed(first, other));
             }
         }
-        Ok(Self { trust_domain: first, anchors })
+        Ok(Self { anchors, ..Self::empty(first) })
     }
 
-    /// The trust domain that all anchors vouch for.
+    /// A bundle that vouches for nobody.
+    fn empty(trust_domain: TrustDomain) -> Self {
+        Self {
+            trust_domain,
+            anchors: Vec::new(),
+            jwt_authorities: Vec::new(),
+            sequence: None,
+            refresh_hint: None,
+        }
+    }
+
+    /// The trust domain that all of it vouches for.
     pub fn trust_domain(&self) -> &TrustDomain {
         &self.trust_domain
     }
@@ -161,6 +183,61 @@ impl Bundle {
     /// Concatenated DER, as the Workload API sends it.
     pub fn to_der(&self) -> Vec<u8> {
         self.anchors.iter().flat_map(|der| der.iter().copied()).collect()
+    }
+
+    /// The keys that JWT-SVIDs may be signed with.
+    pub fn jwt_authorities(&self) -> &[jwt::Authority] {
+        &self.jwt_authorities
+    }
+
+    /// Replaces the JWT keys by endorsed ones. One endorsed under a root that is not in this bundle, or of an ID that an earlier one
+    /// has, is left out: when a root goes, so does all that it vouched for.
+    #[must_use]
+    pub fn with_jwt_authorities(mut self, keys: impl IntoIterator<Item = jwt::Endorsed>) -> Self {
+        self.jwt_authorities.clear();
+        for key in keys {
+            let rooted = key.trust_domain() == &self.trust_domain
+                && self.anchors.iter().any(|root| sha256_hex(root) == key.root_sha256());
+            let authority = key.into_authority();
+            if rooted && self.jwt_authorities.iter().all(|known| known.key_id != authority.key_id) {
+                self.jwt_authorities.push(authority);
+            }
+        }
+        self
+    }
+
+    /// `spiffe_sequence`: grows with each change. `None` where the domain does not say.
+    pub fn sequence(&self) -> Option<u64> {
+        self.sequence
+    }
+
+    /// Sets the sequence.
+    #[must_use]
+    pub fn with_sequence(self, sequence: u64) -> Self {
+        Self { sequence: Some(sequence), ..self }
+    }
+
+    /// `spiffe_refresh_hint`: how often readers should look for a newer one, in whole seconds.
+    pub fn refresh_hint(&self) -> Option<Duration> {
+        self.refresh_hint
+    }
+
+    /// Sets the refresh hint; fractions of a second are cut.
+    #[must_use]
+    pub fn with_refresh_hint(self, hint: Duration) -> Self {
+        Self { refresh_hint: Some(Duration::from_secs(hint.as_secs())), ..self }
+    }
+
+    /// True if it vouches for nobody: its domain published an empty set, which means that everything is revoked (Trust Domain and Bundle
+    /// section 4.2).
+    pub fn is_empty(&self) -> bool {
+        self.anchors.is_empty() && self.jwt_authorities.is_empty()
+    }
+
+    /// True if it has roots and none of them is valid now: it is too old to go by, its JWT keys included.
+    pub fn is_out_of_date(&self, now: OffsetDateTime) -> bool {
+        let current = |der| Facts::parse(der).is_ok_and(|facts| facts.out_of_date(now).is_none());
+        !self.anchors.is_empty() && !self.anchors.iter().any(|der| current(der))
     }
 }
 
@@ -176,6 +253,9 @@ fn anchor_domain(number: usize, der: &CertificateDer<'_>) -> Result<TrustDomain,
     if facts.negative_serial {
         return refuse("its serial number is negative");
     }
+    if jwt::PublicKey::from_spki(&facts.spki).is_err() {
+        return refuse("its key is neither ECDSA on a NIST curve nor RSA of 2048 to 8192 bits");
+    }
     match facts.uris.as_slice() {
         [uri] => match SpiffeId::parse(uri) {
             Ok(id) if id.is_trust_domain() => Ok(id.trust_domain().clone()),
@@ -185,81 +265,5 @@ fn anchor_domain(number: usize, der: &CertificateDer<'_>) -> Result<TrustDomain,
     }
 }
 
-/// Bundles of several trust domains, never pooled.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustStore(BTreeMap<TrustDomain, Bundle>);
-
-impl TrustStore {
-    /// Adds a bundle, or replaces that of the same trust domain.
-    pub fn insert(&mut self, bundle: Bundle) {
-        self.0.insert(bundle.trust_domain.clone(), bundle);
-    }
-
-    /// The bundle that may vouch for IDs of this trust domain.
-    pub fn bundle(&self, trust_domain: &TrustDomain) -> Option<&Bundle> {
-        self.0.get(trust_domain)
-    }
-}
-
-impl From<Bundle> for TrustStore {
-    fn from(bundle: Bundle) -> Self {
-        let mut store = Self::default();
-        store.insert(bundle);
-        store
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::testing::{Fabric, domain};
-
-    #[test]
-    fn pem_and_concatenated_der_are_the_same() {
-        let fabric = Fabric::new("td");
-        let roots = [fabric.root_certificate(), Fabric::new("td").root_certificate()];
-        let bundle = Bundle::parse(to_pem(&roots).as_bytes()).unwrap();
-        assert_eq!(bundle.trust_domain(), &domain("td"));
-        assert_eq!(bundle.anchors(), roots);
-        assert_eq!(certificates(&bundle.to_der()).unwrap(), roots);
-    }
-
-    #[test]
-    fn refuses_what_is_not_a_bundle_of_one_domain() {
-        let fabric = Fabric::new("td");
-        let other = Fabric::new("other");
-        let pem = to_pem(&[fabric.root_certificate()]);
-        let mixed = to_pem(&[fabric.root_certificate(), other.root_certificate()]);
-        assert_eq!(Bundle::parse(mixed.as_bytes()), Err(Error::Mixed(domain("td"), domain("other"))));
-        let site = Bundle::parse(to_pem(&[fabric.site.certificate().clone()]).as_bytes());
-        assert!(matches!(site, Err(Error::NotAnAnchor { number: 1, .. })), "{site:?}");
-        assert_eq!(Bundle::parse(b""), Err(Error::Empty));
-        let key = pem.clone() + &crate::key::Key::generate(crate::key::Curve::P256).unwrap().to_pem();
-        assert!(matches!(Bundle::parse(key.as_bytes()), Err(Error::Label { number: 2, .. })));
-        let damaged = pem.clone() + "-----BEGIN CERTIFICATE-----\nAAAA\n";
-        assert!(matches!(Bundle::parse(damaged.as_bytes()), Err(Error::Pem(_))));
-        let mut der = fabric.root_certificate().to_vec();
-        der.push(0);
-        assert!(certificates(&der).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn random_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Bundle::parse(&bytes);
-            bytes.insert(0, 0x30);
-            let _ = Bundle::parse(&bytes);
-            let _ = Facts::parse(&bytes);
-        }
-
-        #[test]
-        fn a_flipped_byte_never_panics(at in 0usize..2000, bit in 0u8..8) {
-            let mut der = Fabric::shared().root_certificate().to_vec();
-            let at = at % der.len();
-            der[at] ^= 1 << bit;
-            let _ = Bundle::parse(&der);
-        }
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@ use x509_parser::{
     certificate::X509Certificate,
     extensions::{GeneralName, ParsedExtension},
     prelude::FromDer as _,
+    x509::AttributeTypeAndValue,
 };
 
 use crate::key::sha256_hex;
@@ -40,6 +41,8 @@ pub struct Facts {
     pub subject: String,
     /// Issuer, RFC 4514 style.
     pub issuer: String,
+    /// Organizational units of the subject; one that is not text counts and is shown as hex.
+    pub organizational_units: Vec<String>,
     /// Serial number, lower-case hex.
     pub serial: String,
     /// First valid second.
@@ -56,8 +59,10 @@ pub struct Facts {
     pub key_usage: Option<KeyUsage>,
     /// extKeyUsage, if present: "serverAuth", "clientAuth" or an OID.
     pub extended_key_usage: Option<Vec<String>>,
-    /// True if it holds name constraints, which rustls and Istio ambient refuse for URIs.
+    /// True if it holds name constraints.
     pub name_constraints: bool,
+    /// True if they constrain URIs, which rustls and Istio ambient refuse.
+    pub uri_constraints: bool,
     /// Subject key identifier, lower-case hex.
     pub subject_key_id: Option<String>,
     /// Authority key identifier, lower-case hex.
@@ -135,6 +140,7 @@ impl Facts {
         Self {
             subject: subject.to_string(),
             issuer: issuer.to_string(),
+            organizational_units: subject.iter_organizational_unit().map(unit).collect(),
             serial: hex::encode(certificate.raw_serial()),
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
@@ -144,6 +150,7 @@ impl Facts {
             key_usage: None,
             extended_key_usage: None,
             name_constraints: false,
+            uri_constraints: false,
             subject_key_id: None,
             authority_key_id: None,
             sha256: sha256_hex(der),
@@ -181,7 +188,12 @@ impl Facts {
                 let other = usage.other.iter().map(|oid| oid.to_id_string());
                 self.extended_key_usage = Some(known.chain(other).collect());
             }
-            ParsedExtension::NameConstraints(_) => self.name_constraints = true,
+            ParsedExtension::NameConstraints(names) => {
+                self.name_constraints = true;
+                let subtrees = [&names.permitted_subtrees, &names.excluded_subtrees];
+                let mut bases = subtrees.into_iter().flatten().flatten().map(|subtree| &subtree.base);
+                self.uri_constraints = bases.any(is_uri);
+            }
             ParsedExtension::SubjectKeyIdentifier(id) => self.subject_key_id = Some(hex::encode(id.0)),
             ParsedExtension::AuthorityKeyIdentifier(id) => {
                 self.authority_key_id = id.key_identifier.as_ref().map(|id| hex::encode(id.0));
@@ -199,6 +211,14 @@ impl Facts {
                 GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
                 _ => {}
             }
+        }
+    }
+
+    /// The site that a site CA was signed for: its subject's organizational unit, if it has exactly one.
+    pub fn site(&self) -> Option<&str> {
+        match self.organizational_units.as_slice() {
+            [site] if self.is_ca() && !self.self_issued => Some(site),
+            _ => None,
         }
     }
 
@@ -229,6 +249,15 @@ impl Facts {
             )
         })
     }
+}
+
+fn unit(attribute: &AttributeTypeAndValue<'_>) -> String {
+    attribute.as_str().map_or_else(|_| hex::encode(attribute.as_slice()), str::to_owned)
+}
+
+/// Context tag 6 is the URI, one that can't be read included.
+fn is_uri(name: &GeneralName<'_>) -> bool {
+    matches!(name, GeneralName::URI(_)) || matches!(name, GeneralName::Invalid(tag, _) if tag.0 == 6)
 }
 
 /// RFC 3339 in UTC, to the second: "2026-01-02T03:04:05Z".

@@ -2,16 +2,21 @@
 //!
 //! One trust domain per fabric, an offline root, one CA per site, X.509-SVIDs below it (`profile` has the table).
 //! [`id`] parses SPIFFE IDs, [`key`] holds private keys, [`csr`] believes a request's public key and nothing else,
-//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] decides whom to believe, [`inspect`] explains a file.
+//! [`authority`] issues, [`bundle`] reads roots and chains, [`verify`] and
+//! [`jwt`] decide whom to believe, [`crl`] whom no longer, [`inspect`] explains a file.
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod authority;
 pub mod bundle;
+pub mod crl;
 pub mod csr;
 pub mod facts;
 pub mod id;
 pub mod inspect;
+mod json;
+pub mod jwt;
 pub mod key;
 pub mod profile;
 pub mod renewal;
@@ -19,6 +24,7 @@ pub mod verify;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};
+pub use crl::{Crl, CrlError};
 pub use facts::Facts;
 pub use id::{SpiffeId, TrustDomain};
 pub use key::{Curve, Key, PublicKey};

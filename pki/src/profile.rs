@@ -6,7 +6,10 @@
 //! | site CA | P-256 | 0 | keyCertSign, cRLSign | none | trust domain | 1 h |
 //! | SVID | P-256 | – | digitalSignature | serverAuth, clientAuth | SPIFFE ID | 1 min |
 //!
-//! CAs carry no name constraints: rustls and Istio's ambient mode refuse chains that constrain URIs.
+//! The subject of a CA is unique per certificate; that of a site CA holds the site's whole name as its organizational unit, and
+//! [`crate::Facts::site`] reads it. CAs carry no name constraints: rustls and Istio's ambient mode refuse chains that constrain URIs.
+
+use std::fmt;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -20,6 +23,8 @@ use crate::id::{self, SpiffeId, TrustDomain};
 pub const CA_BACKDATE: Duration = Duration::hours(1);
 /// SVIDs are valid from a minute before they were made.
 pub const SVID_BACKDATE: Duration = Duration::minutes(1);
+/// What [`site_ca_name`] puts before the site.
+pub const SITE_CA_NAME: &str = "Isthmus site CA ";
 /// Upper bounds of the X.520 attributes that we write (RFC 5280 appendix A).
 const MAX_NAME_LEN: usize = 64;
 
@@ -58,6 +63,9 @@ pub enum Error {
     /// A site name that can't be in an ID.
     #[error("site name {0:?}: {1}")]
     Site(String, id::Error),
+    /// A site name that does not fit whole into the subject.
+    #[error("site name {0:?} has more than {MAX_NAME_LEN} bytes")]
+    SiteTooLong(String),
     /// The trust domain's own ID as a leaf.
     #[error("an SVID needs an ID with a path, not {0}")]
     TrustDomainId(SpiffeId),
@@ -75,6 +83,13 @@ impl Serial {
     pub fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[0] = bytes[0] & 0x3f | 0x40;
         Self(bytes)
+    }
+}
+
+/// Lower-case hex, as [`crate::Facts`] has it.
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -131,7 +146,9 @@ impl Profile {
         match self {
             Self::Root { .. } => name.push(DnType::CommonName, "Isthmus root CA"),
             Self::SiteCa { site, .. } => {
-                name.push(DnType::CommonName, shorten(&format!("Isthmus site CA {site}")))
+                // Whole, and what verifiers go by; the common name is for people and may be cut.
+                name.push(DnType::OrganizationalUnitName, site.as_str());
+                name.push(DnType::CommonName, shorten(&site_ca_name(site)));
             }
             Self::Svid { .. } => {}
         }
@@ -145,6 +162,9 @@ impl Profile {
             Self::Root { .. } => Ok(vec![uri(&trust_domain.id())]),
             Self::SiteCa { site, .. } => {
                 id::check_segment(site).map_err(|e| Error::Site(site.clone(), e))?;
+                if site.len() > MAX_NAME_LEN {
+                    return Err(Error::SiteTooLong(site.clone()));
+                }
                 Ok(vec![uri(&trust_domain.id())])
             }
             Self::Svid { id, .. } if id.is_trust_domain() => Err(Error::TrustDomainId(id.clone())),
@@ -204,9 +224,14 @@ fn dns(name: &str) -> Result<SanType, Error> {
     Ia5String::try_from(name).map(SanType::DnsName).map_err(|_| bad())
 }
 
-/// Common name of a site's CA.
+/// What a site's CA is called: by its request in full, by its certificate's common name as far as that goes.
 pub fn site_ca_name(site: &str) -> String {
-    shorten(&format!("Isthmus site CA {site}")).to_owned()
+    format!("{SITE_CA_NAME}{site}")
+}
+
+/// Subject of an SVID as people read it, in the words of [`crate::Facts`].
+pub fn svid_subject(trust_domain: &TrustDomain, serial: Serial) -> String {
+    format!("O={}, serialNumber={serial}", shorten(trust_domain.as_str()))
 }
 
 /// Names here are ASCII, so a byte is a character.

@@ -2,13 +2,18 @@
 
 use std::sync::LazyLock;
 
-use rcgen::{CertificateParams, Issuer};
+use rcgen::{
+    CertificateParams, CertificateRevocationListParams, CrlDistributionPoint, CrlIssuingDistributionPoint,
+    Issuer, KeyIdMethod, RevokedCertParams, SerialNumber,
+};
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime, macros::datetime};
 
 use crate::{
     authority::Authority,
     bundle::Bundle,
+    crl::Crl,
+    facts::Facts,
     id::{SpiffeId, TrustDomain, node_id},
     key::{Curve, Key},
     profile::{Profile, Serial},
@@ -87,5 +92,34 @@ impl Fabric {
     pub(crate) fn sign_with_root(&self, params: &CertificateParams, key: &Key) -> CertificateDer<'static> {
         let issuer = Issuer::from_ca_cert_der(self.root.certificate(), &self.root_key).unwrap();
         params.signed_by(key, &issuer).unwrap().der().clone()
+    }
+
+    /// The root's list, a month long: who is on it, and its number.
+    pub(crate) fn crl(&self, revoked: &[&Facts], number: u64) -> Crl {
+        Crl::parse(&self.crl_der(revoked, number, false)).unwrap()
+    }
+
+    /// The same in DER, perhaps for a part of what the root signed.
+    pub(crate) fn crl_der(&self, revoked: &[&Facts], number: u64, partial: bool) -> Vec<u8> {
+        let entry = |facts: &&Facts| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(&hex::decode(&facts.serial).unwrap()),
+            revocation_time: NOW,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let point = CrlIssuingDistributionPoint {
+            distribution_point: CrlDistributionPoint { uris: vec!["https://crl.example/1".into()] },
+            scope: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: NOW,
+            next_update: NOW + Duration::days(30),
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: partial.then_some(point),
+            revoked_certs: revoked.iter().map(entry).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let issuer = Issuer::from_ca_cert_der(self.root.certificate(), &self.root_key).unwrap();
+        params.signed_by(&issuer).unwrap().der().to_vec()
     }
 }

@@ -2,20 +2,27 @@
 //!
 //! Path building is webpki's. Beside it, because webpki leaves it open:
 //! 1. the leaf is an X.509-SVID (X509-SVID section 5.2): one URI SAN, an ID with a path, cA false, no keyCertSign or cRLSign;
-//! 2. anchors are those of the leaf's own trust domain, chosen before a path is built, and valid now;
-//! 3. every CA on the path has keyCertSign, and a URI SAN, if it has one, of the same trust domain.
+//! 2. anchors are those of the leaf's own trust domain, chosen before a path is built, valid now, and with room for the path's CAs;
+//! 3. every CA on the path has keyCertSign, no URI name constraint, and a URI SAN, if it has one, of the same trust domain;
+//! 4. none of them is revoked by a CRL of its issuer;
+//! 5. in our own trust domain each may vouch for the leaf's ID ([`Policy`]).
 
-use std::time::Duration;
+mod ca;
+mod path;
+mod policy;
 
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
-use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use crate::{
     bundle::TrustStore,
     facts::{self, Facts},
     id::{self, SpiffeId, TrustDomain},
 };
+pub use ca::verify_ca;
+pub(crate) use ca::{check_ca, is_signed_by};
+use path::{Anchors, Path};
+pub use policy::{Policy, Refusal};
 
 /// Most certificates that a peer may send.
 pub const MAX_CHAIN: usize = 16;
@@ -75,6 +82,52 @@ pub enum Error {
     /// webpki's verdict.
     #[error("no valid path from the certificate to a root of its trust domain: {0}")]
     Path(String),
+    /// A CA on the path that is none.
+    #[error("{ca} on the path may not sign certificates: cA and keyCertSign must be set")]
+    NotCa {
+        /// Its subject.
+        ca: String,
+    },
+    /// A CA made for others.
+    #[error("{ca} on the path serves another trust domain: {uris:?}")]
+    OtherDomain {
+        /// Its subject.
+        ca: String,
+        /// What its URI SANs say.
+        uris: Vec<String>,
+    },
+    /// What no chain may have (RUSTSEC-2026-0098).
+    #[error(
+        "{ca} on the path has a name constraint on URIs, and every chain with one is refused, by rustls and Istio's ambient mode too; have the CA signed again without name constraints"
+    )]
+    UriConstraints {
+        /// Its subject.
+        ca: String,
+    },
+    /// Taken back by its issuer.
+    #[error("{ca} is revoked by a CRL of its issuer")]
+    Revoked {
+        /// Its subject.
+        ca: String,
+    },
+    /// Our own policy forbids it.
+    #[error("{ca} may not vouch for this: {reason}")]
+    Policy {
+        /// Subject of the CA.
+        ca: String,
+        /// Which rule.
+        reason: Refusal,
+    },
+    /// More CAs than the root allows.
+    #[error(
+        "there are {below} CAs between the certificate and a root that allows {most} below it (pathLenConstraint)"
+    )]
+    PathLength {
+        /// From the root.
+        most: u32,
+        /// Found.
+        below: usize,
+    },
 }
 
 /// A peer or a file that passed.
@@ -96,11 +149,11 @@ pub fn verify(
     let facts = read(chain)?;
     let leaf = facts.into_iter().next().ok_or(Error::Empty)?;
     let id = check_leaf(&leaf)?;
-    let anchors = anchors(store, id.trust_domain(), now)?;
+    let anchors = Anchors::of(store, id.trust_domain(), now)?;
     if let Some(reason) = leaf.out_of_date(now) {
         return Err(Error::OutOfDate(reason));
     }
-    check_path(chain, &anchors, id.trust_domain(), purpose, now)?;
+    Path { chain, anchors: &anchors, store, id: &id, purpose, now }.check()?;
     Ok(Verified { id, leaf })
 }
 
@@ -131,92 +184,6 @@ pub fn check_leaf(leaf: &Facts) -> Result<SpiffeId, Error> {
         Some(usage) if usage.digital_signature => Ok(id),
         _ => Err(Error::LeafKeyUsage),
     }
-}
-
-/// Anchors of the domain that are valid now: webpki looks at neither dates nor key usage of an anchor.
-fn anchors<'a>(
-    store: &'a TrustStore,
-    trust_domain: &TrustDomain,
-    now: OffsetDateTime,
-) -> Result<Vec<TrustAnchor<'a>>, Error> {
-    let bundle = store.bundle(trust_domain).ok_or_else(|| Error::UnknownTrustDomain(trust_domain.clone()))?;
-    let mut usable = Vec::new();
-    let mut reason = "the bundle is empty".to_owned();
-    for der in bundle.anchors() {
-        let dates = Facts::parse(der).map(|facts| facts.out_of_date(now));
-        match (dates, webpki::anchor_from_trusted_cert(der)) {
-            (Ok(None), Ok(anchor)) => usable.push(anchor),
-            (Ok(Some(why)), _) => reason = why,
-            (Err(e), _) => reason = e.to_string(),
-            (_, Err(e)) => reason = e.to_string(),
-        }
-    }
-    if usable.is_empty() {
-        return Err(Error::AnchorsOutOfDate { trust_domain: trust_domain.clone(), reason });
-    }
-    Ok(usable)
-}
-
-fn check_path(
-    chain: &[CertificateDer<'_>],
-    anchors: &[TrustAnchor<'_>],
-    trust_domain: &TrustDomain,
-    purpose: Purpose,
-    now: OffsetDateTime,
-) -> Result<(), Error> {
-    let path = |e: webpki::Error| Error::Path(explain(&e));
-    let (leaf, intermediates) = chain.split_first().ok_or(Error::Empty)?;
-    let leaf = EndEntityCert::try_from(leaf).map_err(path)?;
-    let since_epoch = Duration::from_secs(u64::try_from(now.unix_timestamp()).unwrap_or(0));
-    let usage = match purpose {
-        Purpose::Server => KeyUsage::server_auth(),
-        Purpose::Client => KeyUsage::client_auth(),
-    };
-    let cas_are_sound = |path: &VerifiedPath<'_>| check_cas(path, trust_domain);
-    leaf.verify_for_usage(
-        webpki::ALL_VERIFICATION_ALGS,
-        anchors,
-        intermediates,
-        UnixTime::since_unix_epoch(since_epoch),
-        usage,
-        None,
-        Some(&cas_are_sound),
-    )
-    .map(|_| ())
-    .map_err(path)
-}
-
-fn check_cas(path: &VerifiedPath<'_>, trust_domain: &TrustDomain) -> Result<(), webpki::Error> {
-    for ca in path.intermediate_certificates() {
-        let facts = Facts::parse(&ca.der()).map_err(|_| webpki::Error::BadDer)?;
-        if !facts.may_sign_certificates() {
-            return Err(webpki::Error::EndEntityUsedAsCa);
-        }
-        if facts.uris.iter().any(|uri| *uri != trust_domain.id().to_string()) {
-            return Err(webpki::Error::NameConstraintViolation);
-        }
-    }
-    Ok(())
-}
-
-fn explain(error: &webpki::Error) -> String {
-    let remedy = match error {
-        webpki::Error::UnknownIssuer => {
-            "an intermediate is missing from the chain, or it comes from another root"
-        }
-        webpki::Error::CertExpired { .. } => "a CA on the path has expired",
-        webpki::Error::CertNotValidYet { .. } => "a CA on the path is not valid yet: check the clock",
-        webpki::Error::EndEntityUsedAsCa => "a certificate on the path may not sign certificates",
-        webpki::Error::NameConstraintViolation => {
-            "a CA on the path serves another trust domain, or its name constraints forbid it"
-        }
-        webpki::Error::PathLenConstraintViolated => "a CA on the path allows fewer CAs below it",
-        webpki::Error::RequiredEkuNotFoundContext(_) => {
-            "extKeyUsage on the path lacks serverAuth or clientAuth"
-        }
-        _ => return error.to_string(),
-    };
-    format!("{remedy} ({error})")
 }
 
 #[cfg(test)]

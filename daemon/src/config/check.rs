@@ -2,9 +2,8 @@
 
 use std::{
     fmt,
-    io::Read,
     ops::Range,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -15,8 +14,7 @@ use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 use toml::Spanned;
 use zeroize::Zeroizing;
 
-/// Larger than any key file; a mistaken path to a disk image must not be read into memory.
-const KEY_FILE_LIMIT: u64 = 64 * 1024;
+use crate::secret_file::{self, Rule, plain};
 
 /// One thing that is wrong.
 #[derive(Debug)]
@@ -158,10 +156,11 @@ impl<'a> Checker<'a> {
     /// Reads a file that holds a secret: it must be a regular file that nobody but its owner can read.
     pub(crate) fn secret_file(&mut self, raw: &Spanned<PathBuf>, what: &str) -> Option<Zeroizing<Vec<u8>>> {
         let path = self.path(raw.get_ref());
-        match read_secret(&path) {
+        match secret_file::read(&path, Rule::Private) {
             Ok(bytes) => Some(bytes),
-            Err((message, help)) => {
-                self.problem(raw.span(), format!("{what} {}: {message}", path.display()), help);
+            Err(refusal) => {
+                let message = format!("{what} {}: {refusal}", path.display());
+                self.problem(raw.span(), message, refusal.remedy(&path));
                 None
             }
         }
@@ -197,38 +196,4 @@ impl<'a> Checker<'a> {
 /// Opens without waiting: a path that names a FIFO by mistake must not hang the daemon.
 pub(crate) fn open(path: &Path) -> std::io::Result<std::fs::File> {
     std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
-}
-
-/// An IO error without the "(os error 2)" that helps nobody.
-fn plain(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".into(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
-        _ => error.to_string(),
-    }
-}
-
-fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, (String, String)> {
-    let missing = "put the file there, or correct the path".to_owned();
-    let file = open(path).map_err(|error| (plain(&error), missing.clone()))?;
-    // The mode is read from the open file: what is checked is what is read.
-    let meta = file.metadata().map_err(|error| (plain(&error), missing.clone()))?;
-    if !meta.is_file() {
-        return Err(("is not a file".into(), missing));
-    }
-    if meta.mode() & 0o077 != 0 {
-        let message = format!("others can read it (mode {:04o})", meta.mode() & 0o7777);
-        return Err((message, format!("chmod 600 {}", path.display())));
-    }
-    let own = nix::unistd::geteuid().as_raw();
-    if ![0, own].contains(&meta.uid()) {
-        let message = format!("user {} owns it, and could read and replace it", meta.uid());
-        return Err((message, format!("chown {own} {}", path.display())));
-    }
-    if meta.len() > KEY_FILE_LIMIT {
-        return Err((format!("{} bytes is too large for a key", meta.len()), "name the key file".into()));
-    }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0)));
-    file.take(KEY_FILE_LIMIT).read_to_end(&mut bytes).map_err(|error| (plain(&error), missing))?;
-    Ok(bytes)
 }

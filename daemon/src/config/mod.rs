@@ -188,7 +188,7 @@ struct Raw {
     metrics: Option<metrics::RawConfig>,
     fabric: Option<Spanned<toml::Table>>,
     dns: Option<Spanned<toml::Table>>,
-    audit: Option<Spanned<toml::Table>>,
+    audit: Option<Spanned<identity::RawAuditConfig>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -202,7 +202,7 @@ struct RawNode {
 impl Raw {
     /// `None` only if a problem was recorded; a section that fails does not keep the others from being checked.
     fn check(self, c: &mut Checker<'_>, path: &Path) -> Option<Config> {
-        for (name, section) in [("fabric", &self.fabric), ("dns", &self.dns), ("audit", &self.audit)] {
+        for (name, section) in [("fabric", &self.fabric), ("dns", &self.dns)] {
             unsupported(c, section.as_ref().map(Spanned::span), &format!("[{name}]"));
         }
         check_dependencies(&self, c);
@@ -217,7 +217,10 @@ impl Raw {
         let fib = self.fib.map(|raw| raw.into_inner().check(c, interface, stale_time.unwrap_or_default()));
         let is_issuer = self.issuer.is_some();
         let identity = self.identity.map(|raw| raw.into_inner().check(c, &state_dir, is_issuer));
-        let issuer = self.issuer.map(|raw| raw.into_inner().check(c));
+        let audit = self.audit.map(|raw| raw.into_inner().check(c, &state_dir));
+        let issuer = self
+            .issuer
+            .map(|raw| raw.into_inner().check(c, &state_dir, audit.as_ref().and_then(Option::clone)));
         let workload_api = self.workload_api.map(|raw| raw.into_inner().check(c));
         let metrics = self.metrics.map(|raw| raw.check(c));
         Some(Config {
@@ -227,7 +230,7 @@ impl Raw {
             bgp: all_or_none(bgp)?,
             fib: all_or_none(fib)?,
             identity: all_or_none(identity)?,
-            issuer: all_or_none(issuer)?,
+            issuer: all_or_none(audit).and(all_or_none(issuer))?,
             workload_api: all_or_none(workload_api)?,
             api: self.api.unwrap_or_default().check(c),
             metrics: all_or_none(metrics)?,
@@ -261,6 +264,13 @@ fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
             section.span(),
             "[identity] cannot be checked: this node's site is not known",
             "add site to [node], as the certificate's SPIFFE ID names it",
+        );
+    }
+    if let Some(section) = raw.audit.as_ref().filter(|_| raw.issuer.is_none()) {
+        c.problem(
+            section.span(),
+            "[audit] has nothing to write: this node issues nothing",
+            "add [issuer] with this site's CA, or remove the section",
         );
     }
     if let Some(section) = raw.issuer.as_ref().filter(|_| raw.identity.is_none()) {

@@ -2,7 +2,6 @@
 
 use std::{
     io::Read as _,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -10,7 +9,10 @@ use isthmus_pki::{Bundle, Key, bundle};
 use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
-use crate::config;
+use crate::{
+    config,
+    secret_file::{self, Refusal, Rule},
+};
 
 /// Longest file that is read, in bytes.
 const MAX_LEN: u64 = 1 << 20;
@@ -34,13 +36,13 @@ pub enum FileError {
         /// Its length.
         length: u64,
     },
-    /// Others may read the key.
-    #[error("{path}: a private key that others may read or change (mode {mode:04o}); run `chmod 600 {path}`")]
-    Mode {
+    /// A private key that is not safe where it is.
+    #[error("{path}: a private key: {reason}; {}", reason.remedy(path))]
+    Secret {
         /// The file.
         path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
+        /// What is wrong with it.
+        reason: Refusal,
     },
     /// Not a key.
     #[error("{path}: {reason}")]
@@ -60,33 +62,33 @@ pub enum FileError {
     },
 }
 
-pub(super) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, FileError> {
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let fail = |source| FileError::Read { path: path.to_owned(), source };
     let file = config::open(path).map_err(fail)?;
-    let metadata = file.metadata().map_err(fail)?;
-    let mode = metadata.permissions().mode() & 0o7777;
-    if secret && mode & 0o077 != 0 {
-        return Err(FileError::Mode { path: path.to_owned(), mode });
+    let length = file.metadata().map_err(fail)?.len();
+    if length > MAX_LEN {
+        return Err(FileError::TooLong { path: path.to_owned(), length });
     }
-    if metadata.len() > MAX_LEN {
-        return Err(FileError::TooLong { path: path.to_owned(), length: metadata.len() });
-    }
-    // Room for all of it at once: a growing buffer leaves copies of a secret behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1));
+    let mut bytes = Vec::new();
     file.take(MAX_LEN).read_to_end(&mut bytes).map_err(fail)?;
     Ok(bytes)
 }
 
+/// Reads a file that holds a secret.
+pub(super) fn secret(path: &Path, rule: Rule) -> Result<Zeroizing<Vec<u8>>, FileError> {
+    secret_file::read(path, rule).map_err(|reason| FileError::Secret { path: path.to_owned(), reason })
+}
+
 pub(super) fn key(path: &Path) -> Result<Key, FileError> {
-    Key::from_pem(&read(path, true)?, None).map_err(|reason| FileError::Key { path: path.to_owned(), reason })
+    Key::from_pem(&secret(path, Rule::Private)?, None)
+        .map_err(|reason| FileError::Key { path: path.to_owned(), reason })
 }
 
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    let bytes = read(path, false)?;
+    let bytes = read(path)?;
     bundle::certificates(&bytes).map_err(|reason| FileError::Certificates { path: path.to_owned(), reason })
 }
 
 pub(super) fn bundle(path: &Path) -> Result<Bundle, FileError> {
-    Bundle::parse(&read(path, false)?)
-        .map_err(|reason| FileError::Certificates { path: path.to_owned(), reason })
+    Bundle::parse(&read(path)?).map_err(|reason| FileError::Certificates { path: path.to_owned(), reason })
 }

@@ -13,10 +13,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
+    audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, NodeRules, WorkloadApiConfig},
     enroll::{self, Fleet, Tokens, TrustState, agent},
-    issuing::{self, Issuer},
+    issuing::{self, Issuer, SiteCa},
     material::{self, Material},
     own::Own,
     registration::{self, Registry},
@@ -34,6 +35,9 @@ pub enum Error {
     /// `[issuer]`
     #[error(transparent)]
     Issuer(#[from] issuing::Error),
+    /// `[audit]`
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
     /// A `[[workload_api.entry]]`.
     #[error(transparent)]
     Entry(#[from] registration::Error),
@@ -147,13 +151,13 @@ fn load_files(
     issuer: Option<&IssuerConfig>,
     node: Option<(&str, &str)>,
     now: SystemTime,
-) -> Result<(Option<Material>, Option<Arc<Issuer>>), Error> {
+) -> Result<(Option<Material>, Option<SiteCa>), Error> {
     let material = config.map(|config| Material::load(config, node, now)).transpose()?;
     let issuer = match (issuer, &material) {
         (None, _) => None,
         (Some(_), None) => return Err(Error::IssuerAlone),
         (Some(config), Some(own)) => {
-            Some(Issuer::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
+            Some(SiteCa::load(config, &own.bundle, node.map(|(site, _)| site), now)?)
         }
     };
     Ok((material, issuer))
@@ -269,7 +273,11 @@ impl Handle {
         now: SystemTime,
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
-        let (material, issuer) = load_files(config, issuer_config, node, now)?;
+        let (material, site_ca) = load_files(config, issuer_config, node, now)?;
+        let issuer = match (issuer_config, site_ca) {
+            (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
+            _ => None,
+        };
         let supply = match (workload_api, &issuer, &material) {
             (None, ..) => None,
             (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
@@ -278,6 +286,15 @@ impl Handle {
         let rules = issuer_config.map(|issuer| issuer.nodes.clone()).unwrap_or_default();
         let config = config.cloned().map(Arc::new);
         Ok(Loaded { config, material, issuer, rules: Arc::new(rules), supply })
+    }
+
+    /// The open log if it is that of the configuration: a file has one writer.
+    fn log(&self, config: &IssuerConfig, now: SystemTime) -> Result<Arc<Log>, audit::Error> {
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        match current.issuer.as_ref().map(|issuer| issuer.audit()) {
+            Some(log) if log.path() == config.audit.file => Ok(log.clone()),
+            _ => Log::open(&config.audit, now),
+        }
     }
 
     async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
@@ -289,6 +306,9 @@ impl Handle {
     fn install(&self, loaded: Loaded) -> Vec<String> {
         let mut current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = differences(&current, &loaded);
+        if let Some(issuer) = &loaded.issuer {
+            issuer.begin(current.issuer.as_deref());
+        }
         self.0.supply.send_replace(loaded.supply.clone());
         self.0.standing.send_replace(loaded.standing(self.0.node.clone()));
         let before = std::mem::replace(&mut *current, loaded).certificates();
@@ -328,6 +348,9 @@ impl Handle {
         if let Err(reason) = own.believed(standing.trust.store(), now) {
             return failed(format!("the SVID of {} is not believed: {reason}", own.id));
         }
+        if let Some(trouble) = self.audit_trouble() {
+            return (Condition::Degraded, trouble);
+        }
         let until = utc(own.life.not_after);
         if renewal.overdue {
             let what = format!("{} until {until}, and it can't be renewed: {}", own.id, renewal.last_error);
@@ -354,12 +377,21 @@ impl Handle {
         }
     }
 
+    fn audit_trouble(&self) -> Option<String> {
+        let loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
+    }
+
     /// Returns once everything has ended after the shutdown token: streams are closed and the socket file is gone.
     pub async fn stopped(&self) {
         self.0.shutdown.cancelled().await;
         *self.0.servers.lock().await = Servers::default();
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        // The last one to hold the audit log closes it.
+        self.0.supply.send_replace(None);
+        self.0.standing.send_replace(None);
+        *self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Loaded::default();
     }
 }
 

@@ -4,6 +4,7 @@
 //! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
 
 pub mod attest;
+pub mod audit;
 mod certificates;
 mod config;
 pub mod enroll;
@@ -24,7 +25,7 @@ pub use certificates::{CertificateInfo, Kind};
 pub use config::*;
 pub use files::FileError;
 pub use handle::{Condition, Error, Handle, check, start};
-pub use issuing::{Error as IssuerError, Issuer};
+pub use issuing::{Certified, Error as IssuerError, Issuer, Limited, Requester, SiteCa, Svid};
 pub use material::{Error as MaterialError, Material};
 pub use own::{Error as OwnError, Own};
 pub use registration::{Error as EntryError, Identity, Registry};

@@ -105,12 +105,7 @@ impl Files {
     }
 
     pub(super) fn issuer(&self) -> IssuerConfig {
-        IssuerConfig {
-            certificate: self.path("site-ca.pem"),
-            key: self.path("site-ca.key"),
-            listen: None,
-            nodes: NodeRules::default(),
-        }
+        IssuerConfig::new(self.path("site-ca.pem"), self.path("site-ca.key"), self.dir.path())
     }
 
     pub(super) fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
@@ -437,7 +432,7 @@ fn material_is_refused_with_file_and_remedy() {
     files.write("node.key", &Key::generate(Curve::P256).unwrap().to_pem(), 0o600);
     has(&error(files.load()), &["node.pem", "node.key", "does not belong"]);
     fs::remove_file(files.path("node.key")).unwrap();
-    has(&error(files.load()), &["node.key", "No such file"]);
+    has(&error(files.load()), &["node.key", "no such file"]);
 
     let files = Files::new();
     files.new_node("aws-use1", "gw2");
@@ -500,16 +495,15 @@ fn the_younger_of_the_ceremonys_and_the_renewed_svid_is_used() {
 #[test]
 fn an_issuer_is_refused_with_file_and_remedy() {
     let files = Files::new();
-    let load = |bundle: &Bundle, site| Issuer::load(&files.issuer(), bundle, Some(site), SystemTime::now());
+    let load = |bundle: &Bundle, site| SiteCa::load(&files.issuer(), bundle, Some(site), SystemTime::now());
     load(&files.bundle(), NODE.0).unwrap();
     has(&error(load(&files.bundle(), "other").map(drop)), &["site-ca.pem", "site \"other\""]);
     has(&error(load(&Files::new().bundle(), NODE.0).map(drop)), &["site-ca.pem", "another root"]);
     let late = SystemTime::now() + Duration::from_secs(100 * 86_400);
-    let result = Issuer::load(&files.issuer(), &files.bundle(), Some(NODE.0), late);
+    let result = SiteCa::load(&files.issuer(), &files.bundle(), Some(NODE.0), late);
     has(&error(result.map(drop)), &["site-ca.pem", "expired"]);
-    let leaf =
-        IssuerConfig { certificate: files.path("node.pem"), key: files.path("node.key"), ..files.issuer() };
-    let result = Issuer::load(&leaf, &files.bundle(), None, SystemTime::now());
+    let leaf = IssuerConfig::new(files.path("node.pem"), files.path("node.key"), files.dir.path());
+    let result = SiteCa::load(&leaf, &files.bundle(), None, SystemTime::now());
     has(&error(result.map(drop)), &["node.pem", "not a CA"]);
 }
 

@@ -38,6 +38,7 @@ fn a_foreign_root_of_the_same_name_is_refused() {
 
 #[test]
 fn one_domain_does_not_vouch_for_another() {
+    // spiffe/spiffe#375: pooled bundles.
     let (fabric, other) = (Fabric::shared(), Fabric::new("other"));
     // The other domain's site CA signs an ID of ours; both bundles are loaded.
     let leaf = other.forge(|p| p.subject_alt_names = vec![uri("spiffe://td/site/s/node/gw1")]);
@@ -64,7 +65,7 @@ fn a_ca_of_another_domain_on_the_path_is_refused() {
         svid.params(&domain("td"), serial(), NOW, None).unwrap().signed_by(&leaf_key, &issuer).unwrap();
     let stray = fabric.sign_with_root(&params, &key);
     let result = verify(&[leaf.der().clone(), stray], &fabric.bundle().into(), Purpose::Client, NOW);
-    assert!(matches!(&result, Err(Error::Path(why)) if why.contains("another trust domain")), "{result:?}");
+    assert!(matches!(&result, Err(Error::OtherDomain { .. })), "{result:?}");
 }
 
 #[test]
@@ -94,6 +95,7 @@ fn an_expired_site_ca_is_refused() {
 
 #[test]
 fn two_uri_sans_are_refused_in_either_order() {
+    // coproduct-opensource/nucleus#2362: the first spiffe URI won.
     let fabric = Fabric::shared();
     for names in
         [["spiffe://td/a", "spiffe://td/b"], ["spiffe://td/a", "https://b"], ["https://b", "spiffe://td/a"]]
@@ -162,7 +164,7 @@ fn a_ca_without_key_cert_sign_does_not_issue() {
     let leaf =
         svid.params(&domain("td"), serial(), NOW, None).unwrap().signed_by(&leaf_key, &issuer).unwrap();
     let result = verify(&[leaf.der().clone(), ca], &fabric.bundle().into(), Purpose::Client, NOW);
-    assert!(matches!(&result, Err(Error::Path(why)) if why.contains("may not sign")), "{result:?}");
+    assert!(matches!(&result, Err(Error::NotCa { .. })), "{result:?}");
 }
 
 #[test]
@@ -183,6 +185,129 @@ fn a_missing_intermediate_is_named() {
         verify(&many, &fabric.bundle().into(), Purpose::Client, NOW),
         Err(Error::TooLong(MAX_CHAIN + 1))
     );
+}
+
+#[test]
+fn the_right_name_proves_nothing() {
+    // rust-spiffe#328: a certificate that failed by its name only was taken for proven. Here self-signed, with the right ID.
+    let fabric = Fabric::shared();
+    let key = Key::generate(Curve::P256).unwrap();
+    let id = domain("td").member("/site/s/node/gw1").unwrap();
+    let profile = Profile::Svid { id, dns_names: vec!["gw1".into()], lifetime: time::Duration::hours(1) };
+    let leaf = profile.params(&domain("td"), serial(), NOW, None).unwrap().self_signed(&key).unwrap();
+    let alone = verify(&[leaf.der().clone()], &fabric.bundle().into(), Purpose::Server, NOW);
+    assert!(matches!(alone, Err(Error::Path(_))), "{alone:?}");
+    assert!(matches!(check(fabric, leaf.der().clone()), Err(Error::Path(_))));
+}
+
+#[test]
+fn a_site_vouches_for_its_own_alone() {
+    let fabric = Fabric::shared();
+    let id = |path: &str| domain("td").member(path).unwrap();
+    let foreign = check(fabric, fabric.svid(id("/site/t/node/gw1")).0);
+    assert!(matches!(&foreign, Err(Error::Policy { reason: Refusal::OtherSite { .. }, .. })), "{foreign:?}");
+    let shared = fabric.svid(id("/ns/a/sa/b")).0;
+    assert!(check(fabric, shared.clone()).is_ok());
+    let rules = Policy::new([("s".into(), vec!["/ns/b".into()])]).unwrap();
+    let store = TrustStore::from(fabric.bundle()).with_policy(rules);
+    let chain = [shared, fabric.site.certificate().clone()];
+    let ruled = verify(&chain, &store, Purpose::Client, NOW);
+    assert!(matches!(&ruled, Err(Error::Policy { reason: Refusal::NoRule { .. }, .. })), "{ruled:?}");
+    // In a domain that is not ours the paths are their own affair.
+    let mut federated = TrustStore::from(Fabric::new("other").bundle());
+    federated.insert(fabric.bundle());
+    let chain = [fabric.svid(id("/site/t/node/gw1")).0, fabric.site.certificate().clone()];
+    assert!(verify(&chain, &federated, Purpose::Client, NOW).is_ok());
+}
+
+#[test]
+fn a_tainted_key_vouches_for_nobody() {
+    let fabric = Fabric::shared();
+    let chain = [fabric.node("gw1").0, fabric.site.certificate().clone()];
+    let with = |key: &Facts| {
+        let policy = Policy::default().with_tainted([key.key_sha256.clone()]);
+        verify(&chain, &TrustStore::from(fabric.bundle()).with_policy(policy), Purpose::Client, NOW)
+    };
+    assert!(matches!(with(fabric.site.facts()), Err(Error::Policy { reason: Refusal::Tainted(_), .. })));
+    let root = with(fabric.root.facts());
+    assert!(
+        matches!(&root, Err(Error::AnchorsOutOfDate { reason, .. }) if reason.contains("tainted")),
+        "{root:?}"
+    );
+}
+
+#[test]
+fn a_revoked_site_ca_is_refused() {
+    let fabric = Fabric::shared();
+    let chain = [fabric.node("gw1").0, fabric.site.certificate().clone()];
+    let with = |crl| {
+        verify(&chain, &TrustStore::from(fabric.bundle()).with_crls([crl]).unwrap(), Purpose::Client, NOW)
+    };
+    assert!(with(fabric.crl(&[], 1)).is_ok());
+    assert!(with(fabric.crl(&[Fabric::new("td").site.facts()], 1)).is_ok());
+    let revoked = with(fabric.crl(&[fabric.site.facts()], 1));
+    assert!(matches!(&revoked, Err(Error::Path(why)) if why.contains("revoked")), "{revoked:?}");
+}
+
+/// A CA that the root signed after a change that our profiles would never make, and a chain below it.
+fn chain_below(
+    fabric: &Fabric,
+    change: impl FnOnce(&mut rcgen::CertificateParams),
+) -> [CertificateDer<'static>; 2] {
+    let key = Key::generate(Curve::P256).unwrap();
+    let profile = Profile::SiteCa { site: "s".into(), lifetime: time::Duration::days(1) };
+    let mut params = profile.params(&domain("td"), serial(), NOW, None).unwrap();
+    change(&mut params);
+    let ca = fabric.sign_with_root(&params, &key);
+    let issuer = rcgen::Issuer::from_params(&params, &key);
+    let id = domain("td").member("/w").unwrap();
+    let svid = Profile::Svid { id, dns_names: vec![], lifetime: time::Duration::hours(1) };
+    let leaf_key = Key::generate(Curve::P256).unwrap();
+    let leaf =
+        svid.params(&domain("td"), serial(), NOW, None).unwrap().signed_by(&leaf_key, &issuer).unwrap();
+    [leaf.der().clone(), ca]
+}
+
+#[test]
+fn a_uri_name_constraint_is_refused_with_the_reason() {
+    // RUSTSEC-2026-0098, rustls/webpki#514.
+    let fabric = Fabric::shared();
+    // permittedSubtrees [0] { GeneralSubtree { uniformResourceIdentifier [6] "td" } }
+    let constraint = [&[0x30, 8, 0xa0, 6, 0x30, 4, 0x86, 2], b"td".as_slice()].concat();
+    let chain = chain_below(fabric, |params| {
+        let mut extension = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 30], constraint);
+        extension.set_criticality(true);
+        params.custom_extensions.push(extension);
+    });
+    let result = verify(&chain, &fabric.bundle().into(), Purpose::Client, NOW);
+    assert!(matches!(&result, Err(Error::UriConstraints { .. })), "{result:?}");
+    assert!(result.unwrap_err().to_string().contains("ambient"));
+    assert!(verify(&chain_below(fabric, |_| {}), &fabric.bundle().into(), Purpose::Client, NOW).is_ok());
+}
+
+#[test]
+fn the_path_length_of_a_root_counts() {
+    // webpki takes nothing but name and key from a root.
+    let key = Key::generate(Curve::P256).unwrap();
+    let mut params = Profile::Root { lifetime: time::Duration::days(10) }
+        .params(&domain("td"), serial(), NOW, None)
+        .unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let root = params.self_signed(&key).unwrap().der().clone();
+    let issuer = rcgen::Issuer::from_params(&params, &key);
+    let ca_key = Key::generate(Curve::P256).unwrap();
+    let ca = Profile::SiteCa { site: "s".into(), lifetime: time::Duration::days(1) };
+    let ca = ca.params(&domain("td"), serial(), NOW, None).unwrap();
+    let ca_certificate = ca.signed_by(&ca_key, &issuer).unwrap().der().clone();
+    let id = domain("td").member("/w").unwrap();
+    let svid = Profile::Svid { id, dns_names: vec![], lifetime: time::Duration::hours(1) };
+    let leaf_key = Key::generate(Curve::P256).unwrap();
+    let issuer = rcgen::Issuer::from_params(&ca, &ca_key);
+    let leaf =
+        svid.params(&domain("td"), serial(), NOW, None).unwrap().signed_by(&leaf_key, &issuer).unwrap();
+    let bundle = crate::Bundle::parse(&root).unwrap();
+    let result = verify(&[leaf.der().clone(), ca_certificate], &bundle.into(), Purpose::Client, NOW);
+    assert_eq!(result, Err(Error::PathLength { most: 0, below: 1 }));
 }
 
 proptest! {

@@ -1,21 +1,30 @@
-//! `[identity]`, `[issuer]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
+//! `[identity]`, `[issuer]`, `[audit]`, `[workload_api]`: from the file's words to configurations that cannot be wrong.
 
+mod audit;
 mod enroll;
+mod issuer;
+mod key_source;
+mod paths;
+mod rate;
 mod selector;
 mod workload;
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config::Checker;
 
+pub(crate) use audit::RawAuditConfig;
+pub use audit::{AuditConfig, Sync};
 pub use enroll::NodeRules;
-use enroll::{RawNodeRules, check_issuer};
+use enroll::check_issuer;
+pub use issuer::IssuerConfig;
+pub(crate) use issuer::RawIssuerConfig;
+pub use key_source::{KeySource, PassphraseSource};
+pub use paths::{Paths, Pattern};
+pub use rate::Rate;
 pub use selector::Selector;
 pub(crate) use workload::RawWorkloadApiConfig;
 pub use workload::{Entry, WorkloadApiConfig};
@@ -44,19 +53,6 @@ pub struct SvidFiles {
     pub key: PathBuf,
 }
 
-/// A validated `[issuer]` section.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerConfig {
-    /// PEM file: the site CA's certificate.
-    pub certificate: PathBuf,
-    /// PEM file, PKCS#8: the site CA's key.
-    pub key: PathBuf,
-    /// Where other nodes of the site ask; `None`: this issuer serves its own node alone.
-    pub listen: Option<SocketAddr>,
-    /// What they may ask for.
-    pub nodes: NodeRules,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawConfig {
@@ -66,21 +62,6 @@ pub(crate) struct RawConfig {
     join_token_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     issuers: Vec<Spanned<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawIssuerConfig {
-    certificate: Spanned<PathBuf>,
-    key: Spanned<PathBuf>,
-    listen: Option<Spanned<String>>,
-    node_ttl: Option<Spanned<String>>,
-    #[serde(default)]
-    node_paths: Vec<Spanned<String>>,
-    #[serde(default)]
-    node_dns_names: Vec<Spanned<String>>,
-    #[serde(default)]
-    banned_nodes: Vec<Spanned<String>>,
 }
 
 impl RawConfig {
@@ -140,20 +121,4 @@ fn check_files(c: &mut Checker<'_>, svid: &Spanned<PathBuf>, key: &Spanned<PathB
     let path = c.readable_file(svid, "SVID file");
     c.secret_file(key, "key file")?;
     Some(SvidFiles { svid: path?, key: c.path(key.get_ref()) })
-}
-
-impl RawIssuerConfig {
-    pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<IssuerConfig> {
-        let certificate = c.readable_file(&self.certificate, "site CA certificate");
-        let key = c.secret_file(&self.key, "site CA key").map(|_| c.path(self.key.get_ref()));
-        let rules = RawNodeRules {
-            listen: self.listen,
-            node_ttl: self.node_ttl,
-            node_paths: self.node_paths,
-            node_dns_names: self.node_dns_names,
-            banned_nodes: self.banned_nodes,
-        };
-        let (listen, nodes) = rules.check(c)?;
-        Some(IssuerConfig { certificate: certificate?, key: key?, listen, nodes })
-    }
 }

@@ -23,11 +23,12 @@ use super::{
 use crate::identity::{
     files::{self, FileError},
     handle::Handle,
-    issuing,
+    issuing::{self, Requester},
     own::Own,
     registration::Identity,
     standing::{Live, Standing},
 };
+use crate::secret_file::Rule;
 
 /// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
 const MAX_SLEEP: Duration = Duration::from_secs(30);
@@ -174,7 +175,8 @@ impl Agent {
         let ttl = standing.rules.ttl;
         let (dns_names, federates_with) = (Vec::new(), Vec::new());
         let identity = Identity { id, ttl, jwt_ttl: ttl, dns_names, hint: String::new(), federates_with };
-        let certified = issuer.certify(&pending.csr, &identity, now)?;
+        let certified =
+            issuer.certify(&pending.csr, &identity, &Requester::Node(identity.id.clone()), now)?;
         let certificates = certified.chain.iter().map(|der| der.to_vec()).collect();
         Ok(accept(pending, certificates, standing).await?)
     }
@@ -296,7 +298,7 @@ async fn accept(
 }
 
 fn read_token(path: &Path) -> Result<Token, Error> {
-    let bytes = files::read(path, true).map_err(Error::TokenFile)?;
+    let bytes = files::secret(path, Rule::Private).map_err(Error::TokenFile)?;
     let token = std::str::from_utf8(&bytes).map_err(|_| NotAToken).and_then(Token::parse);
     token.map_err(|reason| Error::Token { path: path.display().to_string(), reason })
 }

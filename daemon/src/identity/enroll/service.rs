@@ -8,7 +8,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use isthmus_pki::{SpiffeId, csr, facts::utc, id};
+use isthmus_pki::{
+    SpiffeId,
+    audit::{Entry, Kind},
+    csr, id,
+};
 use isthmus_proto::issuance::{
     CertificateChain, EnrollRequest, IssueJwtRequest, IssueJwtResponse, IssueX509Request, RenewRequest,
     SyncRequest, SyncResponse, issuance_server::Issuance,
@@ -28,7 +32,7 @@ use super::{
 };
 use crate::{
     identity::{
-        issuing::Issuer,
+        issuing::{Issuer, Requester},
         registration::Identity,
         standing::{Live, Standing},
     },
@@ -99,7 +103,19 @@ impl Service {
     }
 
     /// What a stranger is told of a token is always the same; the log has the reason.
-    fn log_refused(&self, peer: &Peer, refusal: &Refusal) {
+    fn log_refused(&self, peer: &Peer, issuer: &Issuer, request: &EnrollRequest, refusal: &Refusal) {
+        issuer.audit().refuse(&Entry {
+            time: OffsetDateTime::now_utc(),
+            kind: Kind::Refused,
+            // Only what can be a node's ID is written down: a stranger chose it.
+            id: &id::node_id(issuer.trust_domain(), &request.site, &request.node)
+                .map(|id| id.to_string())
+                .unwrap_or_default(),
+            serial: "",
+            not_after: None,
+            requester: &format!("join token from {}", peer.address.ip()),
+            reason: &refusal.to_string(),
+        });
         refuse(refusal.reason());
         metrics::counter!("isthmus_enroll_total", "result" => refusal.reason()).increment(1);
         // A limit that was left half-changed lets one line more or less through.
@@ -117,12 +133,19 @@ impl Service {
         tokio::task::spawn_blocking(redeem).await.expect("the register does not panic")
     }
 
-    async fn admit(&self, peer: &Peer, request: &EnrollRequest, site: &str) -> Result<(), Status> {
+    /// Uses the token up and says who asks.
+    async fn admit(
+        &self,
+        peer: &Peer,
+        issuer: &Issuer,
+        request: &EnrollRequest,
+        site: &str,
+    ) -> Result<Requester, Status> {
         let denied =
             || Status::permission_denied("this join token is not accepted; the issuer's log says why");
         let told = |error: tokens::Error| match error {
             tokens::Error::Refused(refusal) => {
-                self.log_refused(peer, &refusal);
+                self.log_refused(peer, issuer, request, &refusal);
                 denied()
             }
             other => {
@@ -139,7 +162,8 @@ impl Service {
         }
         self.tokens.check(&token.hash(), (site, &request.node), now()).map_err(told)?;
         csr::parse(&request.csr).map_err(bad_request)?;
-        self.redeem(&token, site, &request.node).await.map_err(told)
+        self.redeem(&token, site, &request.node).await.map_err(told)?;
+        Ok(Requester::Token(token.hash().id().to_owned()))
     }
 }
 
@@ -150,10 +174,10 @@ impl Issuance for Service {
         spend(&self.strangers, &peer)?;
         let (standing, issuer) = self.standing()?;
         let (site, request) = (standing.node.0.clone(), request.into_inner());
-        self.admit(&peer, &request, &site).await?;
+        let requester = self.admit(&peer, &issuer, &request, &site).await?;
         let id = id::node_id(issuer.trust_domain(), &site, &request.node)
             .map_err(|_| Status::internal("a token was made for a node that can't be"))?;
-        let chain = certify(&issuer, &request.csr, &node_identity(id.clone(), &standing)).await?;
+        let chain = certify(&issuer, request.csr, node_identity(id.clone(), &standing), requester).await?;
         metrics::counter!("isthmus_enroll_total", "result" => "joined").increment(1);
         tracing::info!(%id, peer = %peer.address, "a node has joined with a token");
         Ok(Response::new(chain))
@@ -162,7 +186,8 @@ impl Issuance for Service {
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<CertificateChain>, Status> {
         let Caller { id, standing, issuer } = self.caller(&request)?;
         let identity = node_identity(id.clone(), &standing);
-        let chain = certify(&issuer, &request.into_inner().csr, &identity).await?;
+        let requester = Requester::Node(id.clone());
+        let chain = certify(&issuer, request.into_inner().csr, identity, requester).await?;
         tracing::info!(%id, "renewed a node's SVID");
         Ok(Response::new(chain))
     }
@@ -174,8 +199,9 @@ impl Issuance for Service {
         let caller = self.caller(&request)?;
         let IssueX509Request { csr, path, dns_names, ttl_seconds } = request.into_inner();
         let identity = caller.workload(&path, dns_names, ttl_seconds)?;
-        let chain = certify(&caller.issuer, &csr, &identity).await?;
-        tracing::info!(id = %identity.id, node = %caller.id, "issued an X.509-SVID to a workload of a node");
+        let (requester, id) = (Requester::Node(caller.id.clone()), identity.id.clone());
+        let chain = certify(&caller.issuer, csr, identity, requester).await?;
+        tracing::info!(%id, node = %caller.id, "issued an X.509-SVID to a workload of a node");
         Ok(Response::new(chain))
     }
 
@@ -233,19 +259,20 @@ fn node_identity(id: SpiffeId, standing: &Standing) -> Identity {
     identity(id, standing.rules.ttl)
 }
 
-/// Signing takes a core for a moment: not one of those that answer.
-async fn certify(issuer: &Arc<Issuer>, csr: &[u8], identity: &Identity) -> Result<CertificateChain, Status> {
-    let (issuer, csr, identity) = (issuer.clone(), csr.to_vec(), identity.clone());
-    let certify = move || issuer.certify(&csr, &identity, SystemTime::now());
+/// Signing takes a core for a moment, and the audit log its disk: not one of those that answer.
+async fn certify(
+    issuer: &Arc<Issuer>,
+    csr: Vec<u8>,
+    identity: Identity,
+    requester: Requester,
+) -> Result<CertificateChain, Status> {
+    let issuer = issuer.clone();
+    let certify = move || issuer.certify(&csr, &identity, &requester, SystemTime::now());
     let certified = tokio::task::spawn_blocking(certify).await.expect("the issuer does not panic");
-    let certified = certified.map_err(|error| match error {
-        crate::identity::IssuerError::Request(reason) => bad_request(reason),
-        other => {
-            tracing::error!(error = %other, "a certificate could not be issued");
-            Status::unavailable("the site CA can't issue now; the issuer's log says why")
-        }
+    let certified = certified.map_err(|error| {
+        tracing::info!(%error, "a certificate was not issued");
+        error.status()
     })?;
-    tracing::debug!(not_after = utc(certified.not_after.unix_timestamp()), "certified");
     Ok(CertificateChain { certificates: certified.chain.iter().map(|der| der.to_vec()).collect() })
 }
 

@@ -13,7 +13,10 @@ use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use super::disk::{self, WriteError};
-use crate::identity::files::{self, FileError};
+use crate::{
+    identity::files::{self, FileError},
+    secret_file::{Refusal, Rule},
+};
 
 /// Where it is.
 pub(crate) fn path(state_dir: &Path) -> PathBuf {
@@ -29,8 +32,12 @@ type Pair = (Vec<CertificateDer<'static>>, Key);
 
 /// Reads what [`write`] wrote; `None`: there is none yet.
 pub(crate) fn read(path: &Path) -> Result<Option<Pair>, FileError> {
-    let bytes = match files::read(path, true) {
-        Err(FileError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+    let bytes = match files::secret(path, Rule::Private) {
+        Err(FileError::Secret { reason: Refusal::Read(error), .. })
+            if error.kind() == io::ErrorKind::NotFound =>
+        {
+            return Ok(None);
+        }
         other => other?,
     };
     let (key, certificates) = split(&bytes);

@@ -218,7 +218,7 @@ async fn a_stranger_may_call_nothing_but_enroll() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_gets_its_own_id_and_the_paths_that_its_site_allows() {
     let rules = NodeRules {
-        paths: vec!["/ns/pay".into()],
+        paths: vec![crate::identity::Pattern::parse("/ns/pay/*").unwrap()],
         dns_names: vec!["pay.example".into()],
         ..NodeRules::default()
     };
@@ -248,7 +248,8 @@ async fn a_node_gets_its_own_id_and_the_paths_that_its_site_allows() {
 
     for (path, dns, code) in [
         ("/ns/payments", "pay.example", Code::PermissionDenied),
-        ("/ns/pay", "evil.example", Code::PermissionDenied),
+        ("/ns/pay/x", "evil.example", Code::PermissionDenied),
+        ("/ns/pay", "pay.example", Code::PermissionDenied),
         ("/site/aws-use1/node/gw1", "pay.example", Code::PermissionDenied),
         ("/ns/pay/../../site", "pay.example", Code::InvalidArgument),
         ("/ns/pay/%2e%2e", "pay.example", Code::InvalidArgument),

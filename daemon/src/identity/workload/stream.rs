@@ -27,7 +27,7 @@ use super::{Supply, connection::Peer};
 use crate::identity::{
     attest::Caller,
     certificates::Holder,
-    issuing::{self, Svid},
+    issuing::{self, Requester, Svid},
     registration::Identity,
     trust::Trust,
 };
@@ -48,6 +48,7 @@ pub(super) trait Source: Send + 'static {
         &mut self,
         supply: &Supply,
         identities: Vec<Identity>,
+        requester: &Requester,
         now: SystemTime,
     ) -> Result<Option<Self::Message>, Status>;
 
@@ -126,7 +127,8 @@ impl Feed {
             metrics::counter!("isthmus_attestation_refused_total", "reason" => "no_entry").increment(1);
             return Err(denied());
         }
-        source.next(supply, identities, SystemTime::now())
+        let requester = Requester::Workload { uid: caller.uid(), pid: caller.pid() };
+        source.next(supply, identities, &requester, SystemTime::now())
     }
 }
 
@@ -169,6 +171,7 @@ impl Source for Bundles {
         &mut self,
         supply: &Supply,
         _: Vec<Identity>,
+        _: &Requester,
         _: SystemTime,
     ) -> Result<Option<Self::Message>, Status> {
         if self.sent.as_ref() == Some(&supply.trust) {
@@ -226,7 +229,7 @@ impl Svids {
     ) -> Result<Option<X509svidResponse>, Status> {
         tracing::warn!(%error, "an SVID could not be issued");
         let Some(sent) = self.sent.as_ref().filter(|sent| now < sent.not_after) else {
-            return Err(Status::unavailable("the site CA can't issue now; the daemon's log says why"));
+            return Err(error.status());
         };
         self.retry_at = Some((now + RETRY).min(sent.not_after));
         Ok(None)
@@ -240,6 +243,7 @@ impl Source for Svids {
         &mut self,
         supply: &Supply,
         identities: Vec<Identity>,
+        requester: &Requester,
         wall: SystemTime,
     ) -> Result<Option<X509svidResponse>, Status> {
         let now = OffsetDateTime::from(wall);
@@ -248,14 +252,13 @@ impl Source for Svids {
             return Ok(None);
         }
         let issued: Result<Vec<Svid>, _> =
-            identities.iter().map(|identity| supply.issuer.issue(identity, wall)).collect();
+            identities.iter().map(|identity| supply.issuer.issue(identity, requester, wall)).collect();
         let svids = match issued {
             Ok(svids) => svids,
             Err(e) => return self.failed(&e, now),
         };
         self.holder.hold(svids.iter().map(|svid| svid.info.clone()).collect());
         for svid in &svids {
-            metrics::counter!("isthmus_svid_issued_total").increment(1);
             tracing::info!(id = %svid.id, serial = svid.info.serial, not_after = utc(svid.info.not_after), "issued an X.509-SVID");
         }
         self.retry_at = None;

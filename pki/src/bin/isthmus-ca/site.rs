@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use isthmus_pki::{Curve, Key, Profile, TrustDomain, bundle, csr, facts::utc};
+use isthmus_pki::{
+    Curve, Key, Profile, TrustDomain, bundle, csr,
+    facts::utc,
+    profile::{SITE_CA_NAME, site_ca_name},
+};
 use time::Duration;
 
 use crate::{
     files::{self, New},
     root,
 };
-
-/// A site CA's request calls itself this and the site's name.
-const COMMON_NAME: &str = "Isthmus site CA ";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -72,7 +73,7 @@ fn request(args: &Csr) -> anyhow::Result<()> {
     let (key_file, csr_file) = (args.out.join("site-ca.key"), args.out.join("site-ca.csr"));
     files::refuse_existing(&[&key_file, &csr_file])?;
     let key = Key::generate(Curve::P256)?;
-    let pem = csr::create(&key, &format!("{COMMON_NAME}{}", args.site), &args.trust_domain.id())?;
+    let pem = csr::create(&key, &site_ca_name(&args.site), &args.trust_domain.id())?;
     files::make_dir(&args.out)?;
     files::write_new_together(&[
         New { path: &key_file, contents: key.to_pem().as_bytes(), secret: true },
@@ -118,7 +119,7 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
 /// What a request calls itself is not believed, but that of another site has been mixed up with the one that was meant.
 fn refuse_other_site(subject: &str, site: &str) -> anyhow::Result<()> {
     let mut names =
-        subject.split(", ").filter_map(|part| part.strip_prefix("CN=")?.strip_prefix(COMMON_NAME));
+        subject.split(", ").filter_map(|part| part.strip_prefix("CN=")?.strip_prefix(SITE_CA_NAME));
     match names.find(|name| *name != site) {
         Some(other) => bail!(
             "this is the request of site {other:?}, but --site says {site:?}; nothing was signed: take the request of site {site}, or say --site {}",

@@ -1,0 +1,119 @@
+//! Why a site CA can't be used, or did not issue.
+
+use std::path::PathBuf;
+
+use isthmus_pki::{SpiffeId, authority, csr, key, verify};
+use tonic::{Code, Status};
+
+use super::limits::Limited;
+use crate::identity::{audit, files::FileError};
+
+/// Why a site CA can't be used or did not issue.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The key is not where `[issuer]` says.
+    #[error("[issuer] {place}: {reason}")]
+    KeySource {
+        /// Where it should be.
+        place: String,
+        /// What is wrong, and the remedy.
+        reason: String,
+    },
+    /// Certificate and key are no CA.
+    #[error("{certificate} and {key}: {reason}")]
+    Authority {
+        /// File of the certificate.
+        certificate: PathBuf,
+        /// File of the key.
+        key: PathBuf,
+        /// What is wrong with them.
+        reason: Box<authority::Error>,
+    },
+    /// What it would issue is refused by our own verifier.
+    #[error(
+        "{certificate}: what this CA issues would be refused: {reason}; have it signed by the fabric's root with `isthmus-ca site sign`"
+    )]
+    Refused {
+        /// File of the certificate.
+        certificate: PathBuf,
+        /// The verifier's verdict.
+        reason: verify::Error,
+    },
+    /// The CA of another site.
+    #[error("{certificate}: not the CA of site {site:?} that [node] names, but {subject}")]
+    OtherSite {
+        /// File of the certificate.
+        certificate: PathBuf,
+        /// From [node].
+        site: String,
+        /// From the certificate.
+        subject: String,
+    },
+    /// Signing failed.
+    #[error("{id}: {reason}")]
+    Issue {
+        /// For whom.
+        id: SpiffeId,
+        /// Why.
+        reason: Box<authority::Error>,
+    },
+    /// No key, or no random bytes.
+    #[error("the cryptographic library failed: {0}")]
+    Library(#[from] key::Error),
+    /// Not an ID that this requester may have from this site CA.
+    #[error("{id}: {reason}")]
+    NotAllowed {
+        /// What was asked for.
+        id: SpiffeId,
+        /// Which rule says no.
+        reason: &'static str,
+    },
+    /// Too many requests.
+    #[error("{id}: {}", match limit {
+        Limited::Requester => "this requester asks faster than [issuer] requester_rate allows; try again in a moment",
+        Limited::Total => "more is asked for than [issuer] rate allows; try again in a moment",
+    })]
+    Limited {
+        /// What was asked for.
+        id: SpiffeId,
+        /// Which limit.
+        limit: Limited,
+    },
+    /// The request for a certificate is refused.
+    #[error("the request for a certificate is refused: {0}")]
+    Request(#[from] csr::Error),
+    /// It could not be written down, so it does not happen.
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
+}
+
+impl Error {
+    /// Label of `isthmus_svid_refused_total`.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotAllowed { .. } => "not_allowed",
+            Self::Limited { limit: Limited::Requester, .. } => "requester_rate",
+            Self::Limited { limit: Limited::Total, .. } => "rate",
+            Self::Request(_) => "request",
+            Self::Audit(_) => "audit",
+            Self::Library(_) => "library",
+            _ => "site_ca",
+        }
+    }
+
+    /// For the requester: what it can do something about, and nothing of this node's files.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::NotAllowed { .. } => Status::permission_denied("no identity issued"),
+            Self::Limited { .. } => Status::resource_exhausted(self.to_string()),
+            Self::Request(_) => Status::invalid_argument(self.to_string()),
+            Self::Audit(_) => Status::unavailable(
+                "the audit log can't be written, so nothing is issued now; the daemon's log says why",
+            ),
+            _ => Status::new(Code::Unavailable, "the site CA can't issue now; the daemon's log says why"),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A JWT key is worth what the CA behind it is worth.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+
+use super::*;
+
+fn endorsed(fabric: &Fabric, key: &SigningKey) -> Endorsement {
+    endorse(&fabric.site, &key.public(), NOW + time::Duration::days(400), NOW).unwrap()
+}
+
+fn new_key() -> SigningKey {
+    SigningKey::new(Key::generate(Curve::P256).unwrap()).unwrap()
+}
+
+#[test]
+fn an_endorsed_key_ends_with_its_ca() {
+    let fabric = Fabric::shared();
+    let key = new_key();
+    let store = TrustStore::from(fabric.bundle());
+    let endorsement = endorsed(fabric, &key);
+    let again = Endorsement::from_text(endorsement.as_str()).unwrap();
+    let authority = again.verify(&store, NOW).unwrap().authority().clone();
+    assert_eq!((authority.key_id.as_str(), &authority.key), (key.key_id(), &key.public().key));
+    assert_eq!(authority.expires_at.unwrap().unix_timestamp(), fabric.site.facts().not_after);
+    let late = NOW + time::Duration::days(91);
+    assert!(again.verify(&store, late).unwrap_err().to_string().contains("expired"));
+    assert!(matches!(endorse(&fabric.site, &key.public(), NOW, NOW), Err(Error::Claim("exp", _))));
+    assert!(matches!(endorse(&fabric.root, &key.public(), late, NOW), Err(Error::Endorser(_))));
+}
+
+#[test]
+fn only_a_live_site_ca_of_the_domain_endorses() {
+    let (fabric, stranger) = (Fabric::shared(), Fabric::new("td"));
+    let key = new_key();
+    let store = TrustStore::from(fabric.bundle());
+    // A root of the same name that we do not know.
+    let foreign = endorsed(&stranger, &key).verify(&store, NOW);
+    assert!(
+        matches!(&foreign, Err(Error::Refused(why)) if why.to_string().contains("not signed by a root")),
+        "{foreign:?}"
+    );
+    // An ordinary leaf, with its own key.
+    let (leaf, leaf_key) = fabric.node("gw1");
+    let header =
+        json!({"alg": "ES256", "typ": ENDORSEMENT_TYPE, "x5c": [BASE64_STANDARD.encode(&leaf)]}).to_string();
+    let payload =
+        json!({"trust_domain": "td", "jwk": key.public().key.to_jwk(), "kid": "k", "exp": clock() + 60})
+            .to_string();
+    let leaf_key = SigningKey::new(leaf_key).unwrap();
+    let input = format!("{}.{}", base64url::encode(header.as_bytes()), base64url::encode(payload.as_bytes()));
+    let signature = base64url::encode(&leaf_key.sign(input.as_bytes()).unwrap());
+    let by_leaf = Endorsement::from_text(format!("{input}.{signature}")).unwrap().verify(&store, NOW);
+    assert!(
+        matches!(&by_leaf, Err(Error::Refused(why)) if matches!(**why, verify::Error::NotCa { .. })),
+        "{by_leaf:?}"
+    );
+    // The right CA's certificate, somebody else's signature.
+    let sound = endorsed(fabric, &key);
+    let [header, payload, _] = parts(sound.as_str());
+    let signature = base64url::encode(&leaf_key.sign(format!("{header}.{payload}").as_bytes()).unwrap());
+    let forged = Endorsement::from_text(format!("{header}.{payload}.{signature}")).unwrap();
+    assert_eq!(forged.verify(&store, NOW), Err(Error::Signature));
+    // A token is no endorsement, and an endorsement no token.
+    let issuer = Issuer::new("td");
+    assert!(Endorsement::from_text(issuer.token()).unwrap().verify(&issuer.store, NOW).is_err());
+    assert!(issuer.check(sound.as_str()).is_err());
+}
+
+#[test]
+fn a_tainted_ca_takes_its_keys_with_it() {
+    let issuer = Issuer::new("td");
+    let token = issuer.token();
+    let tainted = Policy::default().with_tainted([issuer.fabric.site.facts().key_sha256.clone()]);
+    let store = issuer.store.clone().with_policy(tainted);
+    assert!(matches!(validate(&token, "db", &store, NOW), Err(Error::Refused(_))));
+    assert!(endorsed(&issuer.fabric, &issuer.key).verify(&store, NOW).is_err());
+    let crl = issuer.fabric.crl(&[issuer.fabric.site.facts()], 1);
+    let store = issuer.store.clone().with_crls([crl]).unwrap();
+    let revoked = validate(&token, "db", &store, NOW);
+    assert!(
+        matches!(&revoked, Err(Error::Refused(why)) if matches!(**why, verify::Error::Revoked { .. })),
+        "{revoked:?}"
+    );
+}
+
+#[test]
+fn a_key_speaks_only_for_what_its_ca_may_issue() {
+    let issuer = Issuer::new("td");
+    assert!(issuer.check(&issuer.with(&[("sub", r#""spiffe://td/site/s/w""#)])).is_ok());
+    let other = issuer.check(&issuer.with(&[("sub", r#""spiffe://td/site/t/w""#)]));
+    assert!(matches!(&other, Err(Error::Refused(why)) if why.to_string().contains("\"t\"")), "{other:?}");
+    let rules = Policy::new([("s".into(), vec!["/ns/b".into()])]).unwrap();
+    let store = issuer.store.clone().with_policy(rules);
+    assert!(matches!(validate(&issuer.token(), "db", &store, NOW), Err(Error::Refused(_))));
+}
+
+#[test]
+fn a_root_that_goes_takes_its_keys_with_it() {
+    let (old, new) = (Fabric::new("td"), Fabric::new("td"));
+    let key = new_key();
+    let both = Bundle::parse(&[old.bundle().to_der(), new.bundle().to_der()].concat()).unwrap();
+    let vouched = endorsed(&old, &key).verify(&both.clone().into(), NOW).unwrap();
+    assert_eq!(both.with_jwt_authorities([vouched.clone(), vouched.clone()]).jwt_authorities().len(), 1);
+    assert_eq!(new.bundle().with_jwt_authorities([vouched.clone()]).jwt_authorities(), []);
+    assert_eq!(Fabric::new("other").bundle().with_jwt_authorities([vouched]).jwt_authorities(), []);
+}
+
+#[test]
+fn an_expired_key_signs_nothing() {
+    let fabric = Fabric::new("td");
+    let key = new_key();
+    let short = endorse(&fabric.site, &key.public(), NOW + time::Duration::minutes(1), NOW).unwrap();
+    let short = short.verify(&fabric.bundle().into(), NOW).unwrap();
+    let store = TrustStore::from(fabric.bundle().with_jwt_authorities([short]));
+    let sub = domain("td").member("/w").unwrap();
+    let claims = Claims { sub, aud: vec!["db".into()], iat: clock(), exp: clock() + 3600 };
+    let token = sign(&key, &claims).unwrap();
+    assert!(validate(&token, "db", &store, NOW).is_ok());
+    let late = validate(&token, "db", &store, NOW + time::Duration::minutes(2));
+    assert!(matches!(late, Err(Error::KeyExpired { .. })), "{late:?}");
+}
