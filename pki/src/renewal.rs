@@ -114,6 +114,11 @@ impl Renewal {
         self.retry_at = Some(now.saturating_add(wait(self.failures, self.longest_wait(), jitter)));
     }
 
+    /// Somebody has changed something: what is due is tried at once.
+    pub fn again(&mut self) {
+        self.retry_at = None;
+    }
+
     fn longest_wait(&self) -> i64 {
         (self.life.length() / 48).clamp(RETRY_MIN, RETRY_MAX)
     }
@@ -222,6 +227,8 @@ mod tests {
         assert!(!renewal.is_due(8 * HOUR) && renewal.is_due(8 * HOUR + RETRY_MIN));
         // The clock was an hour fast when it failed.
         assert!(renewal.is_due(7 * HOUR));
+        renewal.again();
+        assert!(renewal.is_due(8 * HOUR) && !renewal.is_due(7 * HOUR) && renewal.failures() == 1);
     }
 
     #[test]

@@ -274,6 +274,7 @@ impl Handle {
     ) -> Result<Loaded, Error> {
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
         let (material, site_ca) = load_files(config, issuer_config, node, now)?;
+        let material = material.map(|material| self.same_own(material));
         let issuer = match (issuer_config, site_ca) {
             (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
             _ => None,
@@ -286,6 +287,15 @@ impl Handle {
         let rules = issuer_config.map(|issuer| issuer.nodes.clone()).unwrap_or_default();
         let config = config.cloned().map(Arc::new);
         Ok(Loaded { config, material, issuer, rules: Arc::new(rules), supply })
+    }
+
+    /// The SVID that is in use, if the files hold the same: so that its renewal goes on where it is.
+    fn same_own(&self, material: Material) -> Material {
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        match (current.own(), &material.own) {
+            (Some(old), Some(new)) if old.chain == new.chain => material.with(old.clone()),
+            _ => material,
+        }
     }
 
     /// The open log if it is that of the configuration: a file has one writer.

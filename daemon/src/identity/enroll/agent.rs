@@ -21,6 +21,7 @@ use super::{
     token::{NotAToken, Token},
 };
 use crate::identity::{
+    config::Config,
     files::{self, FileError},
     handle::Handle,
     issuing::{self, Requester},
@@ -70,8 +71,15 @@ pub(in crate::identity) struct View {
 /// Runs until `shutdown`.
 pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, shutdown: CancellationToken) {
     let mut live = handle.live();
-    let mut agent =
-        Agent { handle, view, live: live.clone(), of: None, renewal: None, joining: Joining::default() };
+    let mut agent = Agent {
+        handle,
+        view,
+        live: live.clone(),
+        config: None,
+        of: None,
+        renewal: None,
+        joining: Joining::default(),
+    };
     loop {
         let standing = live.borrow_and_update().clone();
         let sleep = match standing {
@@ -93,6 +101,8 @@ struct Agent {
     handle: Handle,
     view: watch::Sender<View>,
     live: Live,
+    /// The configuration that was followed last: another one may have what was missing.
+    config: Option<Arc<Config>>,
     /// Whose renewal `renewal` is.
     of: Option<Arc<Own>>,
     renewal: Option<Renewal>,
@@ -133,6 +143,11 @@ impl Agent {
             self.renewal = standing.own.as_ref().map(|own| own.renewal());
             self.joining = Joining::default();
             self.view.send_replace(View::default());
+        }
+        if !self.config.as_ref().is_some_and(|old| Arc::ptr_eq(old, &standing.config)) {
+            self.config = Some(standing.config.clone());
+            self.joining.retry_at = None;
+            self.renewal.as_mut().map_or((), Renewal::again);
         }
     }
 
