@@ -148,11 +148,49 @@ fn a_node_joins_once_and_nobody_else_with_its_token() {
     });
 }
 
-/// Until here and no further: renewed while the issuer lives, warned of when it does not, running without an identity in the end, and
+/// A member without the site's CA serves the Workload API; its issuer may die.
+#[test]
+fn a_member_serves_workloads_with_certificates_of_its_issuer() {
+    sandbox::run_with_bins("a_member_serves_workloads_with_certificates_of_its_issuer", |bins| {
+        let mut site = Site::start(2, "node_paths = [\"/ns/pay/*\"]\n", bins);
+        let token = site.token("gw2");
+        write_secret(&site.mesh.node(2).dir().join("join.token"), &token).unwrap();
+        let socket = site.mesh.node(2).workload_socket();
+        let entry = |path: &str| {
+            format!("[[workload_api.entry]]\nspiffe_id = \"{path}\"\nselectors = [\"unix:uid:0\"]\n")
+        };
+        let config = format!("{}[workload_api]\nsocket = {socket:?}\n", site.member(2));
+        site.mesh.node_mut(2).start(&(config.clone() + &entry("/ns/pay/api"))).unwrap();
+        site.wait_id(2);
+        let fetch = |node: &Node| {
+            let socket = format!("unix://{}", node.workload_socket().display());
+            node.ctl(&["svid", "fetch", "--workload-socket", &socket]).unwrap()
+        };
+        let said = |output: &std::process::Output| {
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        };
+        let first = fetch(site.mesh.node(2));
+        assert!(first.status.success() && said(&first).contains("/ns/pay/api"), "{}", said(&first));
+        site.mesh.node_mut(1).kill().unwrap();
+        let second = fetch(site.mesh.node(2));
+        assert!(second.status.success() && said(&second).contains("/ns/pay/api"), "{}", said(&second));
+
+        // What its site does not allow it can't have, whatever its own file says.
+        site.mesh.node_mut(1).restart().unwrap();
+        site.mesh.node_mut(1).wait_ready(LIMIT).unwrap();
+        site.wait_id(1);
+        site.mesh.node_mut(2).reload(&(config + &entry("/ns/other/api")), LIMIT).unwrap();
+        let refused = fetch(site.mesh.node(2));
+        assert!(!refused.status.success() && !said(&refused).contains("/ns/pay/api"), "{}", said(&refused));
+    });
+}
+
+/// Renewed while the issuer lives, warned of when it does not, running without an identity in the end, and
 /// back with a new token.
 #[test]
 fn a_node_renews_outlives_its_issuer_and_comes_back() {
-    sandbox::run_with_bins("a_node_renews_outlives_its_issuer_and_comes_back", |bins| {
+    let limit = Duration::from_secs(400);
+    sandbox::run_with_bins_for(limit, "a_node_renews_outlives_its_issuer_and_comes_back", |bins| {
         let mut site = Site::start(2, SHORT, bins);
         let token = site.token("gw2");
         site.join(2, &token);

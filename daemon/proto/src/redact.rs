@@ -2,9 +2,12 @@
 
 use std::fmt;
 
-use crate::issuance::{EnrollRequest, IssueJwtResponse};
-use crate::tokens::CreateTokenResponse;
-use crate::workload::{Jwtsvid, ValidateJwtsvidRequest, X509svid};
+use crate::{
+    issuance::{EnrollRequest, IssueJwtResponse},
+    sds::envoy::{config::core::v3::DataSource, service::discovery::v3::DiscoveryResponse},
+    tokens::CreateTokenResponse,
+    workload::{Jwtsvid, ValidateJwtsvidRequest, X509svid},
+};
 
 impl fmt::Debug for X509svid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,5 +51,21 @@ impl fmt::Debug for IssueJwtResponse {
 impl fmt::Debug for CreateTokenResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CreateTokenResponse").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DataSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataSource").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DiscoveryResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiscoveryResponse")
+            .field("version_info", &self.version_info)
+            .field("nonce", &self.nonce)
+            .field("resources", &self.resources.len())
+            .finish_non_exhaustive()
     }
 }

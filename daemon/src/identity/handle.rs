@@ -13,17 +13,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::unix_socket;
 
 use super::{
+    attest::Attestor,
     audit::{self, Log},
     certificates::{self, CertificateInfo, Kind, Ledger},
     config::{Config, IssuerConfig, NodeRules, WorkloadApiConfig},
-    enroll::{self, Fleet, Tokens, TrustState, agent},
+    enroll::{self, Fleet, Remote, Tokens, TrustState, agent},
     issuing::{self, Issuer, SiteCa},
     material::{self, Material},
     own::Own,
     registration::{self, Registry},
     standing::{Live, Standing},
+    supplier::Supplier,
     trust::Trust,
-    workload::{Server, Supply},
+    workload::{Server, Settings, Supply},
 };
 
 /// Why the subsystem can't start, or a change can't be applied.
@@ -55,7 +57,7 @@ pub enum Error {
     IssuerAlone,
     /// A Workload API without an issuer.
     #[error(
-        "[workload_api] needs [identity] and [issuer] on this node: without a site CA it has nothing to hand out"
+        "[workload_api] needs [issuer] on this node, or issuers in [identity]: else it has nothing to hand out"
     )]
     WorkloadApiAlone,
 }
@@ -67,6 +69,8 @@ struct Loaded {
     material: Option<Material>,
     issuer: Option<Arc<Issuer>>,
     rules: Arc<NodeRules>,
+    /// Asks other nodes for the workloads of this one; goes on over reloads with what it has in reserve.
+    remote: Option<Arc<Remote>>,
     supply: Option<Supply>,
 }
 
@@ -173,7 +177,8 @@ impl Handle {
     ) -> Result<Vec<String>, Error> {
         let mut servers = self.0.servers.lock().await;
         let loaded = self.load(config.as_ref(), issuer.as_ref(), workload_api.as_ref(), SystemTime::now())?;
-        let socket = workload_api.map(|api| api.socket);
+        let (socket, settings) = workload_api.map(|api| (api.socket, api.settings)).unzip();
+        let settings = settings.unwrap_or_default();
         let listen = issuer.and_then(|issuer| issuer.listen);
         let mut changes = Vec::new();
         // First what can fail without harm: nothing of it answers before there is something to answer from.
@@ -182,7 +187,7 @@ impl Handle {
         if server.as_ref().map(Server::path) != socket.as_ref() {
             // The new one is bound before the old one goes: if that fails, all stays.
             let next = match socket {
-                Some(path) => Some(self.serve(path).await?),
+                Some(path) => Some(self.serve(path, settings).await?),
                 None => None,
             };
             changes.push(match &next {
@@ -190,6 +195,8 @@ impl Handle {
                 None => "workload_api: stopped".into(),
             });
             *server = next;
+        } else if server.as_ref().is_some_and(|server| server.configure(&settings)) {
+            changes.push("workload_api: other limits, or other names for Envoy's secrets".into());
         }
         if let Some(next) = issuance {
             changes.push(match &next {
@@ -279,14 +286,31 @@ impl Handle {
             (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
             _ => None,
         };
-        let supply = match (workload_api, &issuer, &material) {
+        let remote = config.zip(material.as_ref()).and_then(|(config, own)| self.remote(config, own));
+        let here = issuer.clone().map(Supplier::Local);
+        let supplier = here.or_else(|| remote.clone().map(Supplier::Remote));
+        let supply = match (workload_api, supplier, &material) {
             (None, ..) => None,
-            (Some(api), Some(issuer), Some(own)) => Some(supply(api, issuer, own)?),
+            (Some(api), Some(supplier), Some(own)) => {
+                let before = self.0.supply.borrow().as_ref().map(|supply| supply.attestor.clone());
+                Some(supply(api, supplier, own, before)?)
+            }
             _ => return Err(Error::WorkloadApiAlone),
         };
         let rules = issuer_config.map(|issuer| issuer.nodes.clone()).unwrap_or_default();
         let config = config.cloned().map(Arc::new);
-        Ok(Loaded { config, material, issuer, rules: Arc::new(rules), supply })
+        Ok(Loaded { config, material, issuer, rules: Arc::new(rules), remote, supply })
+    }
+
+    /// Who asks other nodes: the one that there is, if it serves the same trust domain.
+    fn remote(&self, config: &Config, own: &Material) -> Option<Arc<Remote>> {
+        if config.issuers.is_empty() {
+            return None;
+        }
+        let domain = own.bundle.trust_domain();
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).remote.clone();
+        let current = current.filter(|remote| remote.trust_domain() == domain);
+        Some(current.unwrap_or_else(|| Remote::new(self.live(), domain.clone())))
     }
 
     /// The SVID that is in use, if the files hold the same: so that its renewal goes on where it is.
@@ -307,10 +331,14 @@ impl Handle {
         }
     }
 
-    async fn serve(&self, path: std::path::PathBuf) -> Result<Server, unix_socket::Error> {
+    async fn serve(
+        &self,
+        path: std::path::PathBuf,
+        settings: Settings,
+    ) -> Result<Server, unix_socket::Error> {
         let inner = &self.0;
-        Server::start(path, inner.supply.subscribe(), inner.ledger.clone(), &inner.shutdown, &inner.tasks)
-            .await
+        let (supply, ledger) = (inner.supply.subscribe(), inner.ledger.clone());
+        Server::start(path, settings, supply, ledger, &inner.shutdown, &inner.tasks).await
     }
 
     fn install(&self, loaded: Loaded) -> Vec<String> {
@@ -383,7 +411,15 @@ impl Handle {
                 );
                 (Condition::Failed, what)
             }
-            _ => (Condition::Well, format!("{} until {until}, {issued} workload SVIDs in use", own.id)),
+            _ => {
+                let fine = format!("{} until {until}, {issued} workload SVIDs in use", own.id);
+                match self.0.supply.borrow().as_ref().and_then(|supply| supply.attestor.trouble()) {
+                    Some(trouble) => {
+                        (Condition::Degraded, format!("{fine}; pods can't be attested: {trouble}"))
+                    }
+                    None => (Condition::Well, fine),
+                }
+            }
         }
     }
 
@@ -407,12 +443,17 @@ impl Handle {
 
 fn supply(
     api: &WorkloadApiConfig,
-    issuer: &Arc<Issuer>,
+    issuer: Supplier,
     own: &Material,
+    before: Option<Arc<Attestor>>,
 ) -> Result<Supply, registration::Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
     let trust = Arc::new(Trust::new(own.bundle.clone()));
-    Ok(Supply { trust, issuer: issuer.clone(), registry: Arc::new(registry) })
+    let (wants, kubernetes) = (registry.wants(), api.kubernetes.clone());
+    // One that gathers the same goes on: it knows hashes and pods, and callers keep their facts.
+    let attestor = before.filter(|before| before.serves(wants, kubernetes.as_ref()));
+    let attestor = attestor.unwrap_or_else(|| Arc::new(Attestor::new(wants, kubernetes)));
+    Ok(Supply { trust, issuer, registry: Arc::new(registry), attestor })
 }
 
 impl Loaded {

@@ -109,7 +109,8 @@ impl Files {
     }
 
     pub(super) fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
-        WorkloadApiConfig { socket: self.path("workload.sock"), entries }
+        let settings = Settings::default();
+        WorkloadApiConfig { socket: self.path("workload.sock"), kubernetes: None, entries, settings }
     }
 
     pub(super) fn bundle(&self) -> Bundle {

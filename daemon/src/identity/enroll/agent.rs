@@ -147,7 +147,9 @@ impl Agent {
         if !self.config.as_ref().is_some_and(|old| Arc::ptr_eq(old, &standing.config)) {
             self.config = Some(standing.config.clone());
             self.joining.retry_at = None;
-            self.renewal.as_mut().map_or((), Renewal::again);
+            if let Some(renewal) = &mut self.renewal {
+                renewal.again();
+            }
         }
     }
 
