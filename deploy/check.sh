@@ -36,7 +36,7 @@ check_systemd() {
 }
 
 check_kubernetes() {
-    local build rendered
+    local build rendered directory
     if command -v kubectl >/dev/null; then
         build=(kubectl kustomize)
     elif command -v kustomize >/dev/null; then
@@ -48,10 +48,16 @@ check_kubernetes() {
     rendered=$(mktemp)
     # shellcheck disable=SC2064 # the name is wanted as it is now
     trap "rm -f '$rendered'" EXIT
-    "${build[@]}" deploy/kubernetes/base >"$rendered"
-    "$VENV/bin/kubernetes-validate" -k "$KUBERNETES_VERSION" --strict --quiet "$rendered"
-    "$VENV/bin/python3" deploy/check_manifests.py <"$rendered"
-    say "kubernetes: ok, $(grep -c '^kind:' "$rendered") objects for $KUBERNETES_VERSION"
+    for directory in base workload-api; do
+        "${build[@]}" "deploy/kubernetes/$directory" >"$rendered"
+        "$VENV/bin/kubernetes-validate" -k "$KUBERNETES_VERSION" --strict --quiet "$rendered"
+        if [[ "$directory" == base ]]; then
+            "$VENV/bin/python3" deploy/check_manifests.py <"$rendered"
+        else
+            "$VENV/bin/python3" deploy/check_manifests.py --attests <"$rendered"
+        fi
+        say "kubernetes/$directory: ok, $(grep -c '^kind:' "$rendered") objects for $KUBERNETES_VERSION"
+    done
 }
 
 check_docker() {

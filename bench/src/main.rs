@@ -1,10 +1,12 @@
-//! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run, and whether it lasts.
+//! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run, and whether it lasts; how fast
+//! identities are issued.
 
 mod contender;
 mod failover;
 mod figure;
 mod goal;
 mod iperf;
+mod issue;
 mod key;
 mod measure;
 mod path;
@@ -38,6 +40,8 @@ enum Command {
     Path(plan::Options),
     /// Long-lived flows through a tunnel whose links, peers and settings change all the time: nothing may break or grow.
     Soak(soak::Options),
+    /// SVIDs that one core issues in a second, checked, signed and written to the audit log.
+    Issue(issue::Options),
     /// The part that runs inside the sandbox.
     #[command(hide = true)]
     Inside {
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Path(options) => path::run(options),
         Command::Soak(options) => soak::run(options),
+        Command::Issue(options) => issue::run(&options),
         Command::Inside { job } => sandboxed::inside(&job),
     };
     result.unwrap_or_else(|error| {
@@ -78,8 +83,10 @@ mod tests {
         assert!(parse("isthmus-bench path --peers 1000"));
         assert!(parse("isthmus-bench path --failover --rounds 1 -o json"));
         assert!(parse("isthmus-bench soak --minutes 1 --rate 50 -o json"));
+        assert!(parse("isthmus-bench issue --seconds 1 --directory /tmp -o json"));
         for wrong in [
             "isthmus-bench",
+            "isthmus-bench issue --seconds 0",
             "isthmus-bench path --programs openvpn",
             "isthmus-bench path --rounds 0",
             "isthmus-bench path --seconds 0",

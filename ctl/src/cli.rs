@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
@@ -105,6 +106,11 @@ pub(crate) enum Noun {
     Rotate {
         #[command(subcommand)]
         verb: RotateVerb,
+    },
+    /// Join tokens of an issuer: each lets one node of its site in, once.
+    Token {
+        #[command(subcommand)]
+        verb: TokenVerb,
     },
     /// Configuration files.
     Config {
@@ -312,6 +318,26 @@ pub(crate) enum RootVerb {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Makes a token and prints it, this once: put it into the file that [identity] join_token_file of that node names, mode 0600.
+    Create {
+        /// Name of the node that may join with it, as in its [node].
+        #[arg(long, value_name = "NAME")]
+        node: String,
+        /// How long it can be used: 30s to 7d.
+        #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+        ttl: Duration,
+    },
+    /// Tokens that can be used, and for a day those that were or have expired; none is shown itself.
+    List,
+    /// Takes an unused token back.
+    Revoke {
+        /// As `token list` shows it.
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
     /// Validates a configuration with `isthmusd --check` and exits as that does: 0 valid, 3 invalid.
     Check {
@@ -348,7 +374,8 @@ impl Noun {
             Self::Peers | Self::Tunnel { verb: None } => true,
             Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
-            Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } | Self::Generate { .. } => false,
+            Self::Certs { .. } | Self::Svid { .. } | Self::Token { .. } => false,
+            Self::Config { .. } | Self::Generate { .. } => false,
         }
     }
 }

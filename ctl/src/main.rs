@@ -23,6 +23,7 @@ mod status;
 mod svid;
 mod svid_files;
 mod text;
+mod token;
 mod tunnel;
 mod watch;
 
@@ -74,6 +75,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Noun::Bgp { verb: BgpVerb::Neighbors { name } } => ask.show(&bgp::Query { name }),
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
+        Noun::Token { verb } => token::run(&client::Server::control(&arguments.socket), &output, &verb),
         Noun::Svid { verb: SvidVerb::Fetch(fetch) } => svid::fetch(&output, &fetch),
         Noun::Rotate { verb: RotateVerb::Status } => ask.show(&rotate_status::Query),
         Noun::Rotate { verb } => rotate::run(&client::Server::control(&arguments.socket), &output, verb),

@@ -22,6 +22,7 @@ pub mod jwt;
 pub mod key;
 pub mod keyhash;
 pub mod profile;
+pub mod renewal;
 pub mod rotation;
 pub mod signed_by;
 pub mod statement;

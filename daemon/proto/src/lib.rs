@@ -1,9 +1,11 @@
-//! Protocol buffers and their generated code: client and server of the control API and of the SPIFFE Workload API.
+//! Protocol buffers and their generated code: client and server of the control API and of the SPIFFE Workload API, and of Envoy's
+//! secret discovery service.
 //!
 //! The code in `src/gen` is committed, so a build needs no protoc; `tests/fresh.rs` proves it fresh and says how to update it.
 
 #![forbid(unsafe_code)]
 
+pub mod codec;
 mod redact;
 
 /// The control API of `isthmusd`: package `isthmus.v1` of `proto/control.proto`.
@@ -23,6 +25,40 @@ pub mod control {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/isthmus.v1.bin");
 }
 
+/// What nodes ask of the issuers of their site: `Issuance` of `proto/issuance.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod issuance {
+    include!("gen/issuance.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/issuance.bin");
+}
+
+/// Join tokens of an issuer: `Tokens` of `proto/tokens.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod tokens {
+    include!("gen/tokens.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/tokens.bin");
+}
+
 /// The SPIFFE Workload API: `proto/workload.proto`, which has no package.
 #[allow(
     missing_docs,
@@ -38,6 +74,58 @@ pub mod workload {
 
     /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/workload.bin");
+}
+
+/// Envoy's secret discovery service, version 3: `proto/sds/`, in modules as its packages are named.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod sds {
+    pub mod envoy {
+        pub mod config {
+            pub mod core {
+                pub mod v3 {
+                    include!("gen/envoy.config.core.v3.rs");
+                }
+            }
+        }
+        pub mod extensions {
+            pub mod transport_sockets {
+                pub mod tls {
+                    pub mod v3 {
+                        include!("gen/envoy.extensions.transport_sockets.tls.v3.rs");
+                    }
+                }
+            }
+        }
+        pub mod service {
+            pub mod discovery {
+                pub mod v3 {
+                    include!("gen/envoy.service.discovery.v3.rs");
+                }
+            }
+            pub mod secret {
+                pub mod v3 {
+                    include!("gen/envoy.service.secret.v3.rs");
+                }
+            }
+        }
+    }
+
+    pub mod google {
+        pub mod rpc {
+            include!("gen/google.rpc.rs");
+        }
+    }
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/sds.bin");
 }
 
 /// Rotation and incidents of a site's keys: `Rotation` of `proto/rotation.proto`.

@@ -33,27 +33,48 @@ fn root() -> PathBuf {
 }
 
 fn generate(out: &Path) {
-    let dir = root().join("proto");
-    // The last is the name that the generator gives to code of that package; files of one package would overwrite each other.
-    for (file, module, generated) in [
-        ("control.proto", "isthmus.v1", "isthmus.v1.rs"),
-        ("rotation.proto", "rotation", "isthmus.v1.rs"),
-        ("workload.proto", "workload", "_.rs"),
-    ] {
-        let one = tempfile::tempdir().expect("temporary directory");
-        let descriptors = protox::compile([dir.join(file)], [&dir]).unwrap_or_else(|e| panic!("{file}: {e}"));
-        fs::write(out.join(format!("{module}.bin")), descriptors.encode_to_vec()).expect("descriptor set");
-        tonic_prost_build::configure()
-            .build_client(true)
-            .build_server(true)
-            .emit_rerun_if_changed(false)
-            // Keys and tokens must not reach a log: redacted by hand in `redact.rs`.
-            .skip_debug([".X509SVID", ".JWTSVID", ".ValidateJWTSVIDRequest"])
-            .out_dir(one.path())
-            .compile_fds(descriptors)
-            .unwrap_or_else(|e| panic!("{file}: {e}"));
-        fs::copy(one.path().join(generated), out.join(format!("{module}.rs"))).expect("generated code");
+    let usual = "tonic_prost::ProstCodec";
+    // Code of one package gets one name: the first go out of the way.
+    for module in ["issuance", "rotation", "tokens"] {
+        compile(out, &[&format!("{module}.proto")], module, usual);
+        fs::rename(out.join("isthmus.v1.rs"), out.join(format!("{module}.rs"))).expect(module);
     }
+    compile(out, &["control.proto"], "isthmus.v1", usual);
+    compile(out, &["workload.proto"], "workload", "crate::codec::LeanCodec");
+    compile(out, &["sds/secret.proto", "sds/tls.proto"], "sds", "crate::codec::LeanCodec");
+    // The name that code of a file without a package gets.
+    fs::rename(out.join("_.rs"), out.join("workload.rs")).expect("workload.rs");
+}
+
+fn compile(out: &Path, files: &[&str], module: &str, codec: &str) {
+    let dir = root().join("proto");
+    let paths = files.iter().map(|file| dir.join(file));
+    let descriptors = protox::compile(paths, [&dir]).unwrap_or_else(|e| panic!("{module}: {e}"));
+    fs::write(out.join(format!("{module}.bin")), descriptors.encode_to_vec()).expect("descriptor set");
+    let mut config = tonic_prost_build::Config::new();
+    if module == "sds" {
+        // What goes into a google.protobuf.Any is named in full there.
+        config.enable_type_names();
+    }
+    tonic_prost_build::configure()
+        .build_client(true)
+        .build_server(true)
+        .emit_rerun_if_changed(false)
+        .codec_path(codec)
+        // Keys and tokens must not reach a log: redacted by hand in `redact.rs`.
+        .skip_debug([
+            ".X509SVID",
+            ".JWTSVID",
+            ".ValidateJWTSVIDRequest",
+            ".isthmus.v1.EnrollRequest",
+            ".isthmus.v1.IssueJwtResponse",
+            ".isthmus.v1.CreateTokenResponse",
+            ".envoy.config.core.v3.DataSource",
+            ".envoy.service.discovery.v3.DiscoveryResponse",
+        ])
+        .out_dir(out)
+        .compile_fds_with_config(descriptors, config)
+        .unwrap_or_else(|e| panic!("{module}: {e}"));
 }
 
 fn bless(fresh: &Path, committed: &Path) {

@@ -53,3 +53,16 @@ fn debug_shows_no_key_and_no_token() {
     let request = ValidateJwtsvidRequest { svid: "token".into(), ..Default::default() };
     assert!(!format!("{request:?}").contains("token"));
 }
+
+#[test]
+fn jwt_answers() {
+    use isthmus_proto::workload::{JwtBundlesResponse, Jwtsvid, JwtsvidResponse, ValidateJwtsvidResponse};
+    let svid = Jwtsvid { spiffe_id: "i".into(), svid: "t".into(), hint: "h".into() };
+    let response = JwtsvidResponse { svids: vec![svid] };
+    assert_eq!(response.encode_to_vec(), [0x0a, 9, 0x0a, 1, b'i', 0x12, 1, b't', 0x1a, 1, b'h']);
+    let response = JwtBundlesResponse { bundles: [("k".to_string(), vec![2])].into() };
+    assert_eq!(response.encode_to_vec(), [0x0a, 6, 0x0a, 1, b'k', 0x12, 1, 2]);
+    let claims = prost_types::Struct::default();
+    let response = ValidateJwtsvidResponse { spiffe_id: "i".into(), claims: Some(claims) };
+    assert_eq!(response.encode_to_vec(), [0x0a, 1, b'i', 0x12, 0]);
+}

@@ -215,9 +215,10 @@ impl Raw {
         let interface = tunnel.as_ref().and_then(Option::as_ref).map(|t| t.interface.clone());
         let stale_time = bgp.as_ref().and_then(Option::as_ref).map(|bgp| bgp.graceful_restart);
         let fib = self.fib.map(|raw| raw.into_inner().check(c, interface, stale_time.unwrap_or_default()));
+        let is_issuer = self.issuer.is_some();
         let fabric = self.fabric.map(Spanned::into_inner).unwrap_or_default().check(c, &state_dir);
         let identity = match (self.identity, fabric) {
-            (Some(raw), Some(fabric)) => Some(raw.into_inner().check(c, fabric)),
+            (Some(raw), Some(fabric)) => Some(raw.into_inner().check(c, &state_dir, is_issuer, fabric)),
             // A problem of [fabric] was recorded.
             (Some(_), None) => Some(None),
             (None, _) => None,
@@ -254,11 +255,12 @@ fn all_or_none<T>(section: Option<Option<T>>) -> Option<Option<T>> {
 
 /// Sections that are useless, or dangerous, without another one.
 fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
-    if let Some(section) = raw.workload_api.as_ref().filter(|_| raw.issuer.is_none()) {
+    let asks = raw.identity.as_ref().is_some_and(|identity| identity.get_ref().has_issuers());
+    if let Some(section) = raw.workload_api.as_ref().filter(|_| raw.issuer.is_none() && !asks) {
         c.problem(
             section.span(),
             "[workload_api] has nobody to issue its SVIDs",
-            "add [issuer] with this site's CA, or serve the Workload API on a node that holds it",
+            "add [issuer] with this site's CA, or issuers to [identity]: nodes that hold it",
         );
     }
     if let Some(section) = raw.identity.as_ref()
@@ -288,7 +290,7 @@ fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
         c.problem(
             section.span(),
             "[issuer] does not know which root its CA hangs on",
-            "add [identity] with trust_bundle, svid and key",
+            "add [identity] with trust_bundle",
         );
     }
 }

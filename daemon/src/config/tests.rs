@@ -265,13 +265,86 @@ fn entries_are_checked() {
         problems(&text).into_iter().filter(|p| !p.contains("nobody to issue")).collect::<Vec<_>>()
     };
     assert_eq!(entry("/ns/a", "\"unix:uid:0\""), Vec::<String>::new());
-    for bad in ["ns/a", "/", "/a//b", "/a/../b", "/a/", "/a b", "/a%41", "", "/site/aws-use1/node/gw1"] {
+    assert_eq!(entry("/u/{unix:user}", "\"unix:group:adm\", \"unix:path:/usr/bin/a\""), Vec::<String>::new());
+    for bad in [
+        "ns/a",
+        "/",
+        "/a//b",
+        "/a/../b",
+        "/a/",
+        "/a b",
+        "/a%41",
+        "",
+        "/site/aws-use1/node/gw1",
+        "/{unix:pid}",
+        "/site/{unix:user}",
+        "/{unix:user",
+    ] {
         assert!(entry(bad, "\"unix:uid:0\"")[0].contains("is not the path of a SPIFFE ID"), "{bad}");
     }
-    for bad in ["\"unix:uid\"", "\"unix:uid:-1\"", "\"k8s:ns:x\"", "\"unix:uid:4294967296\""] {
+    for bad in [
+        "\"unix:uid\"",
+        "\"unix:uid:-1\"",
+        "\"k8s:namespace:x\"",
+        "\"unix:uid:4294967296\"",
+        "\"unix:path:bin/a\"",
+    ] {
         assert!(entry("/a", bad)[0].contains("is not a selector"), "{bad}");
     }
     assert!(entry("/a", "")[0].contains("would match everyone"));
+}
+
+#[test]
+fn entries_about_pods_need_somebody_who_knows_them() {
+    let checked = |section: &str, entry: &str| {
+        let text = format!("[workload_api]\n{section}\n[[workload_api.entry]]\n{entry}");
+        problems(&text).into_iter().filter(|p| !p.contains("nobody to issue")).collect::<Vec<_>>()
+    };
+    let entries = [
+        "spiffe_id = \"/a\"\nselectors = [\"unix:uid:0\", \"k8s:ns:x\"]",
+        "spiffe_id = \"/ns/{k8s:ns}\"\nselectors = [\"unix:uid:0\"]",
+    ];
+    for entry in entries {
+        assert!(checked("", entry)[0].contains("nobody is named who knows them"), "{entry}");
+        assert_eq!(checked("[workload_api.kubernetes]\ninsecure = true", entry), Vec::<String>::new());
+    }
+    for (section, reason) in [
+        ("", "how the kubelet is known"),
+        ("insecure = true\nca_file = \"/etc/passwd\"", "how the kubelet is known"),
+        ("insecure = true\nkubelet = \"https://10.0.0.1:10250\"", "how the kubelet is known"),
+        ("insecure = true\nkubelet = \"https://localhost:10250\"", "how the kubelet is known"),
+        ("insecure = true\nkubelet = \"http://127.0.0.1:10255\"", "not the address of a kubelet"),
+        ("ca_file = \"/nonexistent\"", "there is no such file"),
+        ("insecure = true\ntoken_file = \"/nonexistent\"", "there is no such file"),
+        ("insecure = true\nclient_key = \"x.key\"", "a key its certificate"),
+        ("insecure = true\nnode_name = \"a b\"", "not the name of a Kubernetes node"),
+        ("insecure = true\nnode = \"a\"", "unknown key `node`"),
+    ] {
+        let found = checked(&format!("[workload_api.kubernetes]\n{section}"), entries[0]).join("\n");
+        assert!(found.contains(reason), "{section}: {found}");
+    }
+}
+
+#[test]
+fn hints_that_would_meet_are_refused() {
+    let entries = |selectors: [&str; 2], hints: [&str; 2]| {
+        let entry = |n: usize| {
+            format!(
+                "[[workload_api.entry]]\nspiffe_id = \"/{n}\"\nselectors = [{}]\nhint = \"{}\"\n",
+                selectors[n], hints[n]
+            )
+        };
+        let text = entry(0) + &entry(1);
+        problems(&text).into_iter().filter(|p| !p.contains("nobody to issue")).collect::<Vec<_>>()
+    };
+    let (user, both) = ("\"unix:uid:1\"", "\"unix:gid:2\", \"unix:uid:1\"");
+    for selectors in [[user, user], [user, both], [both, user]] {
+        let found = entries(selectors, ["in", "in"]);
+        assert!(found.len() == 1 && found[0].contains("the hint \"in\" is another entry's"), "{found:?}");
+        assert_eq!(entries(selectors, ["in", "out"]), Vec::<String>::new());
+    }
+    // Perhaps nobody ever is in both.
+    assert_eq!(entries([user, "\"unix:gid:2\""], ["in", "in"]), Vec::<String>::new());
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Facts of the certificates that a node holds, trusts or has issued and that are in use.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use isthmus_pki::Facts;
@@ -87,13 +87,18 @@ pub(super) fn export<'a>(touched: impl IntoIterator<Item = &'a CertificateInfo>,
     let touched: BTreeSet<Labels> = touched.into_iter().map(CertificateInfo::labels).collect();
     for (kind, spiffe_id) in touched {
         let same = all.iter().filter(|c| c.kind == kind && c.spiffe_id == spiffe_id);
-        let gauge = metrics::gauge!(
-            "isthmus_certificate_expiry_timestamp_seconds",
-            "kind" => kind.as_str(),
-            "spiffe_id" => spiffe_id.clone(),
-        );
-        gauge.set(same.map(|c| c.not_after).min().map_or(f64::NAN, seconds));
+        let earliest = same.map(|c| c.not_after).min();
+        set_gauge((kind, spiffe_id), earliest);
     }
+}
+
+fn set_gauge((kind, spiffe_id): Labels, earliest: Option<i64>) {
+    let gauge = metrics::gauge!(
+        "isthmus_certificate_expiry_timestamp_seconds",
+        "kind" => kind.as_str(),
+        "spiffe_id" => spiffe_id,
+    );
+    gauge.set(earliest.map_or(f64::NAN, seconds));
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is an f64, exact for the next 285 million years")]
@@ -108,20 +113,53 @@ pub(super) struct Ledger(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     next: u64,
-    held: BTreeMap<u64, Vec<CertificateInfo>>,
+    held: HashMap<u64, Vec<Arc<CertificateInfo>>>,
+    /// How many certificates of each kind and ID end at which second: ten thousand streams with one ID cost each other nothing.
+    ends: BTreeMap<Labels, BTreeMap<i64, usize>>,
+}
+
+impl Inner {
+    fn count(&mut self, certificate: &CertificateInfo) {
+        *self.ends.entry(certificate.labels()).or_default().entry(certificate.not_after).or_default() += 1;
+    }
+
+    fn discount(&mut self, certificate: &CertificateInfo) {
+        let labels = certificate.labels();
+        let Some(ends) = self.ends.get_mut(&labels) else { return };
+        match ends.get_mut(&certificate.not_after) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                ends.remove(&certificate.not_after);
+            }
+        }
+        if ends.is_empty() {
+            self.ends.remove(&labels);
+        }
+    }
+
+    fn export(&self, touched: BTreeSet<Labels>) {
+        for labels in touched {
+            let earliest = self.ends.get(&labels).and_then(|ends| ends.keys().next().copied());
+            set_gauge(labels, earliest);
+        }
+    }
 }
 
 impl Ledger {
     /// Opens an account for one stream.
     pub(super) fn holder(&self) -> Holder {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         inner.next += 1;
         Holder { ledger: self.clone(), id: inner.next }
     }
 
     /// Everything that is held now.
     pub(super) fn list(&self) -> Vec<CertificateInfo> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).held.values().flatten().cloned().collect()
+        self.lock().held.values().flatten().map(|certificate| certificate.as_ref().clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,17 +171,17 @@ pub(super) struct Holder {
 
 impl Holder {
     /// Replaces what the stream holds.
-    pub(super) fn hold(&self, certificates: Vec<CertificateInfo>) {
-        let mut inner = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn hold(&self, certificates: Vec<Arc<CertificateInfo>>) {
+        let mut inner = self.ledger.lock();
         let before = inner.held.remove(&self.id).unwrap_or_default();
-        if before.is_empty() && certificates.is_empty() {
-            return;
-        }
+        let touched: BTreeSet<Labels> = before.iter().chain(&certificates).map(|c| c.labels()).collect();
+        before.iter().for_each(|certificate| inner.discount(certificate));
+        certificates.iter().for_each(|certificate| inner.count(certificate));
         if !certificates.is_empty() {
-            inner.held.insert(self.id, certificates.clone());
+            inner.held.insert(self.id, certificates);
         }
-        let all: Vec<CertificateInfo> = inner.held.values().flatten().cloned().collect();
-        export(before.iter().chain(&certificates), &all);
+        // Under the lock, so that of two streams with one ID the later has the last word.
+        inner.export(touched);
     }
 }
 
@@ -157,8 +195,8 @@ impl Drop for Holder {
 mod tests {
     use super::*;
 
-    fn svid(serial: &str, not_after: i64) -> CertificateInfo {
-        CertificateInfo {
+    fn svid(serial: &str, not_after: i64) -> Arc<CertificateInfo> {
+        Arc::new(CertificateInfo {
             kind: Kind::WorkloadSvid,
             spiffe_id: "spiffe://td/w".into(),
             subject: String::new(),
@@ -169,7 +207,7 @@ mod tests {
             sha256: String::new(),
             path: None,
             renew_at: None,
-        }
+        })
     }
 
     #[test]
@@ -195,5 +233,19 @@ mod tests {
             is("NaN");
             assert!(ledger.list().is_empty());
         });
+    }
+
+    #[test]
+    fn two_that_end_in_the_same_second_are_two() {
+        let ledger = Ledger::default();
+        let (first, second) = (ledger.holder(), ledger.holder());
+        first.hold(vec![svid("1", 100), svid("2", 100)]);
+        second.hold(vec![svid("3", 100)]);
+        let count = |ledger: &Ledger| ledger.lock().ends.values().flat_map(BTreeMap::values).sum::<usize>();
+        assert_eq!(count(&ledger), 3);
+        first.hold(vec![svid("4", 200)]);
+        assert_eq!(count(&ledger), 2);
+        drop((first, second));
+        assert!(ledger.lock().ends.is_empty() && ledger.lock().held.is_empty());
     }
 }

@@ -125,12 +125,6 @@ impl Fleet {
         };
         self.nodes.iter().filter(|(_, report)| holds(report)).map(lag).collect()
     }
-
-    /// The last moment at which a node's SVID of this CA is alive, as far as was reported.
-    pub(super) fn last_leaf(&self, ca: &KeyHash) -> Option<i64> {
-        let of_it = self.nodes.values().filter(|report| report.svid_issuer.as_ref() == Some(ca));
-        of_it.map(|report| report.svid_not_after).max()
-    }
 }
 
 /// "3 h", rounded down: for people.

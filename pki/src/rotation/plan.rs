@@ -119,7 +119,7 @@ fn activate(state: &State, same_root: bool, fleet: &Fleet, now: i64) -> Result<D
     })?;
     let mut draft = Draft::default();
     draft.ready(state, next, fleet, now)?;
-    draft.switch(state, next, fleet, window(state), now);
+    draft.switch(state, next, window(state), now);
     Ok(draft)
 }
 
@@ -300,12 +300,10 @@ impl Draft {
     }
 
     /// Issue with `next`; what it replaces stays believed until its last leaf is dead.
-    fn switch(&mut self, state: &State, next: &Ca, fleet: &Fleet, window: u32, now: i64) {
-        let from = state.active().map(|old| {
-            let reported = fleet.last_leaf(&old.key).unwrap_or(i64::MIN);
-            // What was under way when the switch came may still be signed by the old one.
-            (old.key.clone(), state.last_leaf(old, now + i64::from(URGENT)).max(reported))
-        });
+    fn switch(&mut self, state: &State, next: &Ca, window: u32, now: i64) {
+        // What was under way when the switch came may still be signed by the old one. Longer lives of nodes are known by their reports.
+        let end = |old: &Ca| state.last_leaf(old, now + i64::from(URGENT));
+        let from = state.active().map(|old| (old.key.clone(), end(old)));
         let reason = format!("site CA {} issues now", next.key.short());
         self.effects.push(Effect::Switch { to: next.key.clone(), from });
         self.effects.push(Effect::Reissue { window, reason });
@@ -316,7 +314,7 @@ impl Draft {
         if ca.phase == Phase::Active {
             match state.successor(true).or_else(|| state.successor(false)) {
                 Some(next) if self.ready(state, next, fleet, now).is_ok() => {
-                    self.switch(state, next, fleet, URGENT, now);
+                    self.switch(state, next, URGENT, now);
                 }
                 _ => {
                     self.obstacles.push(Obstacle::NoSuccessor);

@@ -190,7 +190,7 @@ pub mod spiffe_workload_api_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LeanCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/SpiffeWorkloadAPI/FetchX509SVID",
             );
@@ -215,7 +215,7 @@ pub mod spiffe_workload_api_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LeanCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/SpiffeWorkloadAPI/FetchX509Bundles",
             );
@@ -240,7 +240,7 @@ pub mod spiffe_workload_api_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LeanCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/SpiffeWorkloadAPI/FetchJWTSVID",
             );
@@ -265,7 +265,7 @@ pub mod spiffe_workload_api_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LeanCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/SpiffeWorkloadAPI/FetchJWTBundles",
             );
@@ -290,7 +290,7 @@ pub mod spiffe_workload_api_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LeanCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/SpiffeWorkloadAPI/ValidateJWTSVID",
             );
@@ -478,7 +478,7 @@ pub mod spiffe_workload_api_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FetchX509SVIDSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LeanCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -528,7 +528,7 @@ pub mod spiffe_workload_api_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FetchX509BundlesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LeanCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -574,7 +574,7 @@ pub mod spiffe_workload_api_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FetchJWTSVIDSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LeanCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -621,7 +621,7 @@ pub mod spiffe_workload_api_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FetchJWTBundlesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LeanCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -667,7 +667,7 @@ pub mod spiffe_workload_api_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ValidateJWTSVIDSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LeanCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -1,14 +1,44 @@
 //! What `/proc/PID` says of a process. The directory is an argument, so that tests can bring their own.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+/// Longest `stat` and `status`, in bytes: the latter has up to 65,536 supplementary groups.
+const MAX_LEN: u64 = 1 << 20;
+
+/// What `status` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    /// Effective user.
+    pub(super) uid: u32,
+    /// Effective group.
+    pub(super) gid: u32,
+    /// Supplementary groups.
+    pub(super) groups: Vec<u32>,
+}
 
 fn unreadable(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("no {what} in it"))
 }
 
+/// A file whole, or an error: half a file may say the opposite.
+pub(super) fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
+    let fits = u64::try_from(bytes.len()).is_ok_and(|length| length <= longest);
+    if fits {
+        Ok(bytes)
+    } else {
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {longest} bytes")))
+    }
+}
+
 /// Start time in clock ticks since boot: field 22 of `stat` (proc_pid_stat(5)).
-pub(super) fn start_time(proc: &Path, pid: u32) -> io::Result<u64> {
-    parse_stat(&fs::read(proc.join(pid.to_string()).join("stat"))?).ok_or_else(|| unreadable("start time"))
+pub(super) fn start_time(process: &Path) -> io::Result<u64> {
+    parse_stat(&read(&process.join("stat"), MAX_LEN)?).ok_or_else(|| unreadable("start time"))
 }
 
 /// The command's name is field 2, in parentheses, and may hold spaces and parentheses: fields are counted from the last `)`.
@@ -18,19 +48,26 @@ fn parse_stat(stat: &[u8]) -> Option<u64> {
     rest.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// Effective user and group, from `status`.
-pub(super) fn owner(proc: &Path, pid: u32) -> io::Result<(u32, u32)> {
-    let status = fs::read(proc.join(pid.to_string()).join("status"))?;
-    let status = String::from_utf8_lossy(&status);
-    let effective = |name: &str| {
+/// Effective user and group, and the supplementary groups, from `status`.
+pub(super) fn status(process: &Path) -> io::Result<Status> {
+    parse_status(&read(&process.join("status"), MAX_LEN)?).ok_or_else(|| unreadable("user and groups"))
+}
+
+/// The first line has the command's name; the kernel escapes line ends in it.
+fn parse_status(status: &[u8]) -> Option<Status> {
+    let status = String::from_utf8_lossy(status);
+    let fields = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().nth(1)?.parse().ok()
+        line.split_ascii_whitespace().map(|field| field.parse().ok()).collect::<Option<Vec<u32>>>()
     };
-    effective("Uid:").zip(effective("Gid:")).ok_or_else(|| unreadable("user and group"))
+    let effective = |name: &str| fields(name)?.get(1).copied();
+    Some(Status { uid: effective("Uid:")?, gid: effective("Gid:")?, groups: fields("Groups:")? })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -48,18 +85,35 @@ mod tests {
     #[test]
     fn the_effective_owner_counts() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("7")).unwrap();
-        let write = |text: &str| fs::write(dir.path().join("7/status"), text).unwrap();
-        write("Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n");
-        assert_eq!(owner(dir.path(), 7).unwrap(), (2, 6));
-        write("Name:\tUid:\n");
-        assert!(owner(dir.path(), 7).is_err());
+        let write = |text: &str| fs::write(dir.path().join("status"), text).unwrap();
+        write("Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nFDSize:\t64\nGroups:\t9 10 \n");
+        assert_eq!(status(dir.path()).unwrap(), Status { uid: 2, gid: 6, groups: vec![9, 10] });
+        write("Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t\n");
+        assert_eq!(status(dir.path()).unwrap().groups, [0; 0]);
+        for bad in [
+            "Name:\tUid:\n",
+            "Uid:\t1\t2\nGid:\t1\n",
+            "Uid:\t1\t2\nGid:\t1\t2\n",
+            "Uid:\t1\tx\nGid:\t1\t2\nGroups:\n",
+        ] {
+            write(bad);
+            assert!(status(dir.path()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn half_a_file_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read(&path, 5).unwrap(), b"12345");
+        assert_eq!(read(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 
     proptest! {
         #[test]
         fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse_stat(&bytes);
+            let _ = (parse_stat(&bytes), parse_status(&bytes));
         }
     }
 }

@@ -1,27 +1,38 @@
 //! `[workload_api]` and its entries.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ops::Range, path::PathBuf, time::Duration};
 
-use isthmus_pki::{TrustDomain, id::SpiffeId, profile::is_dns_name};
+use isthmus_pki::{TrustDomain, profile::is_dns_name};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::selector::{Selector, check_selector};
-use crate::config::Checker;
+use super::{
+    kubernetes::{KubernetesConfig, RawKubernetesConfig},
+    selector::{Selector, check_selector},
+    serving::{RawSds, check_limits},
+};
+use crate::{
+    config::Checker,
+    identity::{Settings, sds::Names, template::Template},
+};
 
 /// A validated `[workload_api]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadApiConfig {
     /// Unix socket, default `/run/isthmus/workload.sock`.
     pub socket: PathBuf,
+    /// Whom to ask about pods; `None`: no caller is in one.
+    pub kubernetes: Option<KubernetesConfig>,
     /// Registration entries.
     pub entries: Vec<Entry>,
+    /// How the socket is served.
+    pub settings: Settings,
 }
 
 /// A validated `[[workload_api.entry]]`: who gets which identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Path within the trust domain, for example `/ns/payments/sa/api`.
+    /// Path within the trust domain, for example `/ns/payments/sa/api`, or a template for one: `/ns/{k8s:ns}/sa/{k8s:sa}`.
     pub path: String,
     /// All of them must hold.
     pub selectors: Vec<Selector>,
@@ -49,6 +60,10 @@ const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawWorkloadApiConfig {
     socket: Option<Spanned<PathBuf>>,
+    max_connections: Option<Spanned<usize>>,
+    max_per_user: Option<Spanned<usize>>,
+    sds: Option<RawSds>,
+    kubernetes: Option<Spanned<RawKubernetesConfig>>,
     #[serde(default)]
     entry: Vec<RawEntry>,
 }
@@ -70,13 +85,73 @@ struct RawEntry {
 impl RawWorkloadApiConfig {
     pub(crate) fn check(self, c: &mut Checker<'_>) -> Option<WorkloadApiConfig> {
         let socket = self.socket.map_or(DEFAULT_SOCKET.into(), |socket| c.socket(&socket));
+        let asks_kubelet = self.kubernetes.is_some();
+        let kubernetes = match self.kubernetes {
+            Some(raw) => {
+                let span = raw.span();
+                Some(raw.into_inner().check(c, span)?)
+            }
+            None => None,
+        };
         let count = self.entry.len();
+        let limits = check_limits(c, self.max_connections, self.max_per_user);
+        let names = self.sds.map_or(Some(Names::default()), |raw| raw.check(c));
+        let spans: Vec<_> = self.entry.iter().map(RawEntry::spans).collect();
         let entries: Vec<_> = self.entry.into_iter().filter_map(|raw| raw.check(c)).collect();
-        (entries.len() == count).then_some(WorkloadApiConfig { socket, entries })
+        (entries.len() == count).then_some(())?;
+        let whole = check_pods(c, &entries, &spans, asks_kubelet) & check_hints(c, &entries, &spans);
+        let settings = Settings { limits: limits?, names: names? };
+        whole.then_some(WorkloadApiConfig { socket, kubernetes, entries, settings })
     }
 }
 
+/// Where in the file an entry's ID and hint are.
+struct Spans {
+    id: Range<usize>,
+    hint: Range<usize>,
+}
+
+/// Selectors and templates about pods need somebody who knows them.
+fn check_pods(c: &mut Checker<'_>, entries: &[Entry], spans: &[Spans], asks_kubelet: bool) -> bool {
+    let is_about_pods = |entry: &Entry| {
+        entry.selectors.iter().any(Selector::is_of_a_pod)
+            || Template::parse(&entry.path).is_ok_and(|template| template.wants().pod)
+    };
+    let first = entries.iter().zip(spans).find(|(entry, _)| !asks_kubelet && is_about_pods(entry));
+    if let Some((_, spans)) = first {
+        let help = "add [workload_api.kubernetes] with token_file and ca_file, or remove the k8s selectors";
+        c.problem(spans.id.clone(), "this entry is about pods, and nobody is named who knows them", help);
+    }
+    first.is_none()
+}
+
+/// Two entries with one hint must not meet in one answer. That they will is seen here if whoever matches one matches the other too.
+fn check_hints(c: &mut Checker<'_>, entries: &[Entry], spans: &[Spans]) -> bool {
+    let within =
+        |one: &Entry, other: &Entry| one.selectors.iter().all(|selector| other.selectors.contains(selector));
+    let meets = |one: &Entry, other: &Entry| {
+        !one.hint.is_empty() && one.hint == other.hint && (within(one, other) || within(other, one))
+    };
+    let mut good = true;
+    for (at, (entry, spans)) in entries.iter().zip(spans).enumerate() {
+        if entries[..at].iter().any(|earlier| meets(earlier, entry)) {
+            let message = format!(
+                "the hint \"{}\" is another entry's, and some workload gets both",
+                entry.hint.escape_debug()
+            );
+            c.problem(spans.hint.clone(), message, "give each identity of a workload a hint of its own");
+            good = false;
+        }
+    }
+    good
+}
+
 impl RawEntry {
+    fn spans(&self) -> Spans {
+        let id = self.spiffe_id.span();
+        Spans { hint: self.hint.as_ref().map_or(id.clone(), Spanned::span), id }
+    }
+
     fn check(self, c: &mut Checker<'_>) -> Option<Entry> {
         let path = check_path(c, &self.spiffe_id);
         let any = !self.selectors.get_ref().is_empty();
@@ -104,19 +179,16 @@ impl RawEntry {
     }
 }
 
-/// The path of a SPIFFE ID; the trust domain is the node's and is not written here.
+/// The path of a SPIFFE ID, or a template for one; the trust domain is the node's and is not written here.
 fn check_path(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
     let path = raw.get_ref();
-    let id = SpiffeId::parse(&format!("spiffe://trust-domain{path}"));
-    let reason = match &id {
-        Ok(id) if id.node().is_some() => "it is a node's own, and nodes are no workloads".to_owned(),
-        Ok(id) if path.starts_with('/') && !id.is_trust_domain() => return Some(path.clone()),
-        Ok(_) => "it does not begin with a slash".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let message = format!("\"{}\" is not the path of a SPIFFE ID: {reason}", path.escape_debug());
-    c.problem(raw.span(), message, "write the path within the trust domain: \"/ns/payments/sa/api\"");
-    None
+    if let Err(reason) = Template::parse(path) {
+        let message = format!("\"{}\" is not the path of a SPIFFE ID: {reason}", path.escape_debug());
+        let help = "write the path within the trust domain: \"/ns/payments/sa/api\", or \"/ns/{k8s:ns}/sa/{k8s:sa}\"";
+        c.problem(raw.span(), message, help);
+        return None;
+    }
+    Some(path.clone())
 }
 
 fn check_dns_name(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {

@@ -85,6 +85,14 @@ pub enum Error {
     /// The request for a certificate is refused.
     #[error("the request for a certificate is refused: {0}")]
     Request(#[from] csr::Error),
+    /// No issuer of the site gave one to this node.
+    #[error("{id}: no issuer of this site gave a certificate: {reason}")]
+    Remote {
+        /// What was asked for.
+        id: SpiffeId,
+        /// What they said.
+        reason: String,
+    },
     /// It could not be written down, so it does not happen.
     #[error(transparent)]
     Audit(#[from] audit::Error),
@@ -99,6 +107,7 @@ impl Error {
             Self::Limited { limit: Limited::Total, .. } => "rate",
             Self::Request(_) => "request",
             Self::Audit(_) => "audit",
+            Self::Remote { .. } => "remote",
             Self::Library(_) => "library",
             _ => "site_ca",
         }
@@ -113,6 +122,9 @@ impl Error {
             Self::Audit(_) => Status::unavailable(
                 "the audit log can't be written, so nothing is issued now; the daemon's log says why",
             ),
+            Self::Remote { .. } => {
+                Status::unavailable("no issuer of this site gave a certificate; the daemon's log says why")
+            }
             _ => Status::new(Code::Unavailable, "the site CA can't issue now; the daemon's log says why"),
         }
     }

@@ -76,7 +76,8 @@ impl Filter {
             }
             _ => next(&self.held),
         };
-        output.append(&mut self.held);
+        // Not `append`, which would keep the memory of the longest frame so far.
+        output.extend_from_slice(&std::mem::take(&mut self.held));
     }
 }
 

@@ -1,14 +1,14 @@
 //! Connections: counted, attested when accepted, and handed to the gRPC server with the verdict.
 
 use std::{
-    collections::HashMap,
-    io,
+    io::{self, IoSlice},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{UnixListener, UnixStream},
@@ -17,16 +17,15 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use super::authority::Filter;
+use super::{
+    Settings,
+    admission::{Open, Place},
+    authority::Filter,
+};
 use crate::{
     identity::attest::{Caller, Refusal},
     log_limit::Limit,
 };
-
-/// Most connections at a time, over all users.
-const MAX_CONNECTIONS: usize = 1024;
-/// Most connections at a time of one user, so that no user can shut the others out.
-const MAX_PER_USER: usize = 256;
 
 /// How many bytes are read at a time: requests are small.
 const READ: usize = 2048;
@@ -39,6 +38,7 @@ pub(super) type Peer = Arc<Result<Caller, Refusal>>;
 /// Connections of a listener; never ends, never fails.
 pub(super) struct Incoming {
     listener: UnixListener,
+    settings: Arc<ArcSwap<Settings>>,
     open: Open,
     pause: Option<Pin<Box<Sleep>>>,
     refusals: Limit,
@@ -46,16 +46,16 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(listener: UnixListener) -> Self {
+    pub(super) fn new(listener: UnixListener, settings: Arc<ArcSwap<Settings>>) -> Self {
         let (refusals, failures) = (Limit::default(), Limit::default());
-        Self { listener, open: Open::default(), pause: None, refusals, failures }
+        Self { listener, settings, open: Open::default(), pause: None, refusals, failures }
     }
 
     /// `None`: over the limit, closed at once.
     fn admit(&mut self, stream: UnixStream) -> Option<Connection> {
         let peer = Caller::attest(&stream);
         let uid = stream.peer_cred().map_or(u32::MAX, |credentials| credentials.uid());
-        let Some(slot) = self.open.take(uid) else {
+        let Some(place) = self.open.take(uid, self.settings.load().limits) else {
             // Whoever floods us does not get to flood the log: the metric counts.
             tracing::debug!(uid, "connection to the Workload API refused: too many are open");
             metrics::counter!("isthmus_attestation_refused_total", "reason" => "connections").increment(1);
@@ -65,7 +65,7 @@ impl Incoming {
             warn_refused(&mut self.refusals, uid, refusal, Instant::now());
         }
         let (filter, ready) = (Filter::default(), Vec::new());
-        Some(Connection { stream, filter, ready, peer: Arc::new(peer), _slot: slot })
+        Some(Connection { stream, filter, ready, peer: Arc::new(peer), _place: place })
     }
 }
 
@@ -104,40 +104,6 @@ impl Stream for Incoming {
     }
 }
 
-/// Numbers of open connections by user.
-#[derive(Clone, Default)]
-struct Open(Arc<Mutex<HashMap<u32, usize>>>);
-
-impl Open {
-    fn take(&self, uid: u32) -> Option<Slot> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let total: usize = open.values().sum();
-        let own = open.get(&uid).copied().unwrap_or(0);
-        if total >= MAX_CONNECTIONS || own >= MAX_PER_USER {
-            return None;
-        }
-        open.insert(uid, own + 1);
-        Some(Slot { open: self.clone(), uid })
-    }
-}
-
-struct Slot {
-    open: Open,
-    uid: u32,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut open = self.open.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match open.get_mut(&self.uid) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => {
-                open.remove(&self.uid);
-            }
-        }
-    }
-}
-
 /// A connection with the verdict on its peer.
 pub(super) struct Connection {
     stream: UnixStream,
@@ -145,7 +111,7 @@ pub(super) struct Connection {
     /// What came through the filter and was not read yet.
     ready: Vec<u8>,
     peer: Peer,
-    _slot: Slot,
+    _place: Place,
 }
 
 impl Connected for Connection {
@@ -171,7 +137,12 @@ impl AsyncRead for Connection {
         }
         let now = this.ready.len().min(buf.remaining());
         buf.put_slice(&this.ready[..now]);
-        this.ready.drain(..now);
+        if now == this.ready.len() {
+            // Most connections are silent for hours: nothing is kept for what they may say next.
+            this.ready = Vec::new();
+        } else {
+            this.ready.drain(..now);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -179,6 +150,19 @@ impl AsyncRead for Connection {
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    /// So that messages are not copied into a buffer of the connection first, which would keep its size.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -192,19 +176,9 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Mutex;
 
-    #[test]
-    fn no_user_shuts_the_others_out() {
-        let open = Open::default();
-        let mut slots: Vec<Slot> = (0..MAX_PER_USER).map(|_| open.take(1).unwrap()).collect();
-        assert!(open.take(1).is_none());
-        assert!(open.take(2).is_some());
-        slots.pop();
-        assert!(open.take(1).is_some());
-        drop(slots);
-        assert!(open.0.lock().unwrap().is_empty());
-    }
+    use super::*;
 
     /// Collects what is logged.
     #[derive(Clone, Default)]

@@ -1,34 +1,57 @@
-//! The SPIFFE Workload API on a unix socket (SPIFFE Workload Endpoint section 3 to 7, Workload API section 5).
+//! The SPIFFE Workload API on a unix socket (SPIFFE Workload Endpoint section 3 to 7, Workload API section 4 to 6), and beside it Envoy's
+//! secret discovery service and gRPC reflection.
 //!
-//! `connection` attests whoever connects, `authority` mends what some clients send there, `service` checks each call's header, `stream`
-//! keeps one caller supplied: it owns what that caller was given and pushes when it changes or ages.
+//! `connection` attests whoever connects, within the bounds of `admission`; `authority` mends what some clients send there. `service`
+//! checks each call's header, `sds` has none to check. `feed` keeps one caller supplied: it pushes when what the caller has changed or
+//! ages. `keeper` owns its SVIDs, made in the `workshop`; `documents` is what the node believes, encoded once for all streams.
 
+mod admission;
 mod authority;
+mod claims;
 mod connection;
+mod documents;
+mod feed;
+mod jwt;
+mod keeper;
+mod sds;
 mod service;
-mod stream;
+mod workshop;
+mod x509;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use isthmus_proto::workload::spiffe_workload_api_server::SpiffeWorkloadApiServer;
+use arc_swap::ArcSwap;
+use isthmus_proto::{
+    sds::{
+        self as sds_proto,
+        envoy::service::secret::v3::secret_discovery_service_server::SecretDiscoveryServiceServer,
+    },
+    workload::{self as workload_proto, spiffe_workload_api_server::SpiffeWorkloadApiServer},
+};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server as GrpcServer;
+use tonic::{service::Routes, transport::Server as GrpcServer};
 
 use crate::unix_socket::{self, Socket};
 
 use super::{
-    certificates::Ledger, issuing::Issuer, registration::Registry, rotation::ReissueOrder, trust::Trust,
+    attest::Attestor, certificates::Ledger, registration::Registry, rotation::ReissueOrder, sds::Names,
+    supplier::Supplier, trust::Trust,
 };
+pub use admission::Limits;
 use connection::Incoming;
+use feed::Shared;
+use sds::Secrets;
 use service::Service;
 
 /// Most calls that one connection may have open.
 const MAX_STREAMS: u32 = 16;
-/// Most bytes of a request; those of the X.509 profile are empty.
+/// Most bytes of a request: a token to be validated, or the names of many secrets.
 const MAX_MESSAGE: usize = 64 << 10;
 /// Most bytes of metadata in a call.
 const MAX_HEADERS: u32 = 16 << 10;
+/// What a client may send before it is read. Requests are small, and there may be ten thousand clients.
+const WINDOW: u32 = 64 << 10;
 
 /// How long connections may take to close when the server stops.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,10 +60,21 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Supply {
     pub(super) trust: Arc<Trust>,
-    pub(super) issuer: Arc<Issuer>,
+    pub(super) issuer: Supplier,
     pub(super) registry: Arc<Registry>,
     /// The last order to give every caller a new SVID.
     pub(super) reissue: ReissueOrder,
+    /// Gathers what the registry asks about.
+    pub(super) attestor: Arc<Attestor>,
+}
+
+/// How the socket is served; a reload may change it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Bounds on connections.
+    pub limits: Limits,
+    /// What Envoy calls its secrets.
+    pub names: Names,
 }
 
 /// Everybody may connect: who gets an identity is decided by attestation, not by the file's mode.
@@ -49,6 +83,7 @@ const SOCKET_MODE: u32 = 0o777;
 /// A Workload API that serves. Its socket file goes when it is stopped.
 pub(super) struct Server {
     path: PathBuf,
+    settings: Arc<ArcSwap<Settings>>,
     cancel: CancellationToken,
 }
 
@@ -56,6 +91,7 @@ impl Server {
     /// Binds the socket and serves until `shutdown`, in a task of `tasks`.
     pub(super) async fn start(
         path: PathBuf,
+        settings: Settings,
         supply: watch::Receiver<Option<Supply>>,
         ledger: Ledger,
         shutdown: &CancellationToken,
@@ -63,12 +99,16 @@ impl Server {
     ) -> Result<Self, unix_socket::Error> {
         let (socket, listener) = Socket::bind(&path, SOCKET_MODE).await?;
         let cancel = shutdown.child_token();
-        let service = Service::new(supply, ledger, cancel.clone(), tasks.clone());
+        let settings = Arc::new(ArcSwap::from_pointee(settings));
+        let service = Service::new(supply, Shared::new(ledger), cancel.clone());
+        let incoming = Incoming::new(listener, settings.clone());
         let server = GrpcServer::builder()
             .max_concurrent_streams(MAX_STREAMS)
             .http2_max_header_list_size(MAX_HEADERS)
-            .add_service(SpiffeWorkloadApiServer::new(service).max_decoding_message_size(MAX_MESSAGE))
-            .serve_with_incoming_shutdown(Incoming::new(listener), cancel.clone().cancelled_owned());
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
+            .add_routes(routes(service, settings.clone()))
+            .serve_with_incoming_shutdown(incoming, cancel.clone().cancelled_owned());
         let stop = cancel.clone();
         tasks.spawn(async move {
             let patience = async { stop.cancelled().await; tokio::time::sleep(PATIENCE).await };
@@ -81,11 +121,17 @@ impl Server {
             drop(socket);
         });
         tracing::info!(socket = %path.display(), "the Workload API serves");
-        Ok(Self { path, cancel })
+        Ok(Self { path, settings, cancel })
     }
 
     pub(super) fn path(&self) -> &PathBuf {
         &self.path
+    }
+
+    /// From now on: true if that is another setting than before.
+    pub(super) fn configure(&self, settings: &Settings) -> bool {
+        let before = self.settings.swap(Arc::new(settings.clone()));
+        *before != *settings
     }
 }
 
@@ -93,4 +139,19 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
+}
+
+fn routes(service: Service, settings: Arc<ArcSwap<Settings>>) -> Routes {
+    let secrets = Secrets::new(service.clone(), settings);
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(workload_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(sds_proto::FILE_DESCRIPTOR_SET)
+    };
+    let sound = "the committed descriptors are the compiler's own, and a test proves them fresh";
+    Routes::new(SpiffeWorkloadApiServer::new(service).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(SecretDiscoveryServiceServer::new(secrets).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(reflection().build_v1().expect(sound))
+        .add_service(reflection().build_v1alpha().expect(sound))
+        .prepare()
 }

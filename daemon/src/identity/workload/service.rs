@@ -1,9 +1,6 @@
-//! The calls of the Workload API: who may call, and which stream answers.
+//! The calls of the Workload API: who may call, and what answers.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, Mutex},
-};
+use std::{pin::Pin, sync::Arc};
 
 use isthmus_proto::workload::{
     JwtBundlesRequest, JwtBundlesResponse, JwtsvidRequest, JwtsvidResponse, ValidateJwtsvidRequest,
@@ -12,50 +9,68 @@ use isthmus_proto::workload::{
 };
 use tokio::sync::watch;
 use tokio_stream::Stream;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use super::{
     Supply,
     connection::Peer,
-    stream::{Bundles, Feed, Svids},
+    feed::{Feed, Shared, Source, supply},
+    jwt::{self, JwtBundles},
+    keeper::Keeper,
+    x509::{Bundles, Svids},
 };
-use crate::{identity::certificates::Ledger, log_limit::Limit};
 
 /// Metadata key that keeps requests forged through another service out (Workload Endpoint section 6).
 const HEADER: &str = "workload.spiffe.io";
 
-type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Answers calls; each stream lives in a task of its own.
+/// Answers calls. Clones share everything.
+#[derive(Clone)]
 pub(super) struct Service {
     supply: watch::Receiver<Option<Supply>>,
-    ledger: Ledger,
+    shared: Arc<Shared>,
     shutdown: CancellationToken,
-    tasks: TaskTracker,
-    log: Arc<Mutex<Limit>>,
 }
 
 impl Service {
     pub(super) fn new(
         supply: watch::Receiver<Option<Supply>>,
-        ledger: Ledger,
+        shared: Arc<Shared>,
         shutdown: CancellationToken,
-        tasks: TaskTracker,
     ) -> Self {
-        Self { supply, ledger, shutdown, tasks, log: Arc::default() }
+        Self { supply, shared, shutdown }
     }
 
-    fn feed<Q>(&self, request: &Request<Q>) -> Result<Feed, Status> {
-        let peer = admit(request)?;
-        let (supply, shutdown, log) = (self.supply.clone(), self.shutdown.clone(), self.log.clone());
-        Ok(Feed { peer, supply, shutdown, log })
+    /// Of a caller that was attested; the header is another matter.
+    pub(super) fn feed<Q>(&self, request: &Request<Q>) -> Result<Feed, Status> {
+        let peer = attested(request)?;
+        let (supply, shutdown, shared) = (self.supply.clone(), self.shutdown.clone(), self.shared.clone());
+        Ok(Feed { peer, supply, shutdown, shared })
+    }
+
+    /// SVIDs for one stream.
+    pub(super) fn keeper(&self) -> Keeper {
+        Keeper::new(self.shared.ledger.holder())
+    }
+
+    /// Header first, then attestation.
+    fn admit<Q>(&self, request: &Request<Q>) -> Result<Feed, Status> {
+        check_header(request.metadata())?;
+        self.feed(request)
+    }
+
+    fn stream<Q, S: Source>(
+        &self,
+        request: &Request<Q>,
+        source: S,
+    ) -> Result<Response<Messages<S::Message>>, Status> {
+        Ok(Response::new(Box::pin(supply(self.admit(request)?, source))))
     }
 }
 
-/// Header first, then attestation.
-fn admit<Q>(request: &Request<Q>) -> Result<Peer, Status> {
-    check_header(request.metadata())?;
+fn attested<Q>(request: &Request<Q>) -> Result<Peer, Status> {
     let peer = request
         .extensions()
         .get::<Peer>()
@@ -76,8 +91,7 @@ fn check_header(metadata: &MetadataMap) -> Result<(), Status> {
     }
 }
 
-fn no_jwt<Q, R>(request: &Request<Q>) -> Result<R, Status> {
-    admit(request)?;
+fn no_jwt<R>(_: Feed) -> Result<R, Status> {
     Err(Status::unimplemented("this node issues X.509-SVIDs only, no JWT-SVIDs"))
 }
 
@@ -91,37 +105,36 @@ impl SpiffeWorkloadApi for Service {
         &self,
         request: Request<X509svidRequest>,
     ) -> Result<Response<Self::FetchX509SVIDStream>, Status> {
-        let feed = self.feed(&request)?;
-        Ok(Response::new(Box::pin(feed.spawn(&self.tasks, Svids::new(self.ledger.holder())))))
+        self.stream(&request, Svids::new(self.keeper()))
     }
 
     async fn fetch_x509_bundles(
         &self,
         request: Request<X509BundlesRequest>,
     ) -> Result<Response<Self::FetchX509BundlesStream>, Status> {
-        let feed = self.feed(&request)?;
-        Ok(Response::new(Box::pin(feed.spawn(&self.tasks, Bundles::default()))))
+        self.stream(&request, Bundles::default())
     }
 
     async fn fetch_jwtsvid(
         &self,
         request: Request<JwtsvidRequest>,
     ) -> Result<Response<JwtsvidResponse>, Status> {
-        no_jwt(&request)
+        no_jwt(self.admit(&request)?)
     }
 
     async fn fetch_jwt_bundles(
         &self,
         request: Request<JwtBundlesRequest>,
     ) -> Result<Response<Self::FetchJWTBundlesStream>, Status> {
-        no_jwt(&request)
+        self.stream(&request, JwtBundles::default())
     }
 
     async fn validate_jwtsvid(
         &self,
         request: Request<ValidateJwtsvidRequest>,
     ) -> Result<Response<ValidateJwtsvidResponse>, Status> {
-        no_jwt(&request)
+        let feed = self.admit(&request)?;
+        jwt::validate(feed, request.into_inner()).await.map(Response::new)
     }
 }
 

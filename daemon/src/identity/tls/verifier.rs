@@ -1,47 +1,20 @@
-//! Mutual TLS between SPIFFE identities: rustls with our verifier, TLS 1.3, no resumption.
-//!
-//! A resumed session would skip the certificate check, and with it every revocation since the first handshake.
+//! What rustls asks about a peer's certificate, answered by the PKI library.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
 use isthmus_pki::{
-    SpiffeId, TrustDomain, TrustStore,
+    TrustStore,
     verify::{self, Purpose, Verified},
 };
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
-    ServerConfig, SignatureScheme,
-    client::{
-        Resumption,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    server::{
-        NoServerSessionStorage,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
-    version::TLS13,
+    server::danger::{ClientCertVerified, ClientCertVerifier},
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use time::OffsetDateTime;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// Which peers are welcome, once their chain has held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allow {
-    /// Every identity of a trust domain.
-    TrustDomain(TrustDomain),
-    /// These identities only.
-    Ids(Vec<SpiffeId>),
-}
-
-impl Allow {
-    fn admits(&self, id: &SpiffeId) -> bool {
-        match self {
-            Self::TrustDomain(domain) => id.trust_domain() == domain,
-            Self::Ids(ids) => ids.contains(id),
-        }
-    }
-}
+use super::{Allow, Live};
 
 /// Why a peer is refused. rustls shows it by `Debug`, so that is a sentence too.
 #[derive(thiserror::Error)]
@@ -54,49 +27,18 @@ impl fmt::Debug for Reason {
     }
 }
 
-/// Configuration of a TLS client: own chain (leaf first) and key, whom to trust, whom to talk to. The server name is not looked at.
-pub fn client_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    trust: TrustStore,
-    allow: Allow,
-) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = Arc::new(SpiffeVerifier { trust, allow, provider: provider.clone() });
-    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
-    let mut config =
-        builder.dangerous().with_custom_certificate_verifier(verifier).with_client_auth_cert(chain, key)?;
-    config.resumption = Resumption::disabled();
-    // Names of SPIFFE peers are in their certificates: none to tell a listener on the way.
-    config.enable_sni = false;
-    Ok(config)
+/// What peers are held against.
+pub(super) enum Source {
+    /// One store, for as long as the configuration is used.
+    Fixed(TrustStore),
+    /// What the node believes at the time of the handshake.
+    Live(Live),
 }
 
-/// Configuration of a TLS server that asks every client for its certificate.
-pub fn server_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    trust: TrustStore,
+pub(super) struct SpiffeVerifier {
+    source: Source,
     allow: Allow,
-) -> Result<ServerConfig, Error> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = Arc::new(SpiffeVerifier { trust, allow, provider: provider.clone() });
-    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
-    let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)?;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok(config)
-}
-
-/// The identity of a peer whose handshake is over, from the certificate it proved.
-pub fn peer_id(certificates: Option<&[CertificateDer<'_>]>) -> Option<SpiffeId> {
-    let facts = isthmus_pki::Facts::parse(certificates?.first()?).ok()?;
-    verify::check_leaf(&facts).ok()
-}
-
-struct SpiffeVerifier {
-    trust: TrustStore,
-    allow: Allow,
+    mandatory: bool,
     provider: Arc<CryptoProvider>,
 }
 
@@ -107,6 +49,11 @@ impl fmt::Debug for SpiffeVerifier {
 }
 
 impl SpiffeVerifier {
+    /// `mandatory`: a client without a certificate is refused in the handshake.
+    pub(super) fn new(source: Source, allow: Allow, mandatory: bool) -> Self {
+        Self { source, allow, mandatory, provider: Arc::new(aws_lc_rs::default_provider()) }
+    }
+
     fn check(
         &self,
         leaf: &CertificateDer<'_>,
@@ -115,9 +62,25 @@ impl SpiffeVerifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         let chain: Vec<_> = std::iter::once(leaf).chain(intermediates).cloned().collect();
-        let now = i64::try_from(now.as_secs()).map_err(reject)?;
-        let now = OffsetDateTime::from_unix_timestamp(now).map_err(reject)?;
-        let Verified { id, .. } = verify::verify(&chain, &self.trust, purpose, now).map_err(reject)?;
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
+        match &self.source {
+            Source::Fixed(store) => self.check_fixed(&chain, store, purpose, now),
+            Source::Live(live) => {
+                let standing = live.borrow();
+                let standing = standing.as_ref().ok_or_else(|| reject("this node has no identity now"))?;
+                standing.judge(&chain, purpose, &self.allow, now).map(drop).map_err(reject)
+            }
+        }
+    }
+
+    fn check_fixed(
+        &self,
+        chain: &[CertificateDer<'_>],
+        store: &TrustStore,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<(), Error> {
+        let Verified { id, .. } = verify::verify(chain, store, purpose, now.into()).map_err(reject)?;
         if self.allow.admits(&id) {
             Ok(())
         } else {
@@ -166,6 +129,10 @@ impl ServerCertVerifier for SpiffeVerifier {
 }
 
 impl ClientCertVerifier for SpiffeVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.mandatory
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

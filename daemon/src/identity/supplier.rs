@@ -1,0 +1,51 @@
+//! Where the SVIDs of this node's workloads come from: its own site CA, or the issuers of its site.
+
+use std::{sync::Arc, time::SystemTime};
+
+use isthmus_pki::TrustDomain;
+
+use super::{
+    enroll::Remote,
+    issuing::{Error, Issuer, Requester, Svid},
+    registration::Identity,
+};
+
+/// One of the two. Clones share it.
+#[derive(Clone)]
+pub(super) enum Supplier {
+    /// The site CA is here.
+    Local(Arc<Issuer>),
+    /// It is elsewhere.
+    Remote(Arc<Remote>),
+}
+
+impl Supplier {
+    /// An SVID with a key made here. Blocks: on the disk for the audit log, or on the network.
+    pub(super) fn issue(
+        &self,
+        identity: &Identity,
+        requester: &Requester,
+        now: SystemTime,
+    ) -> Result<Svid, Error> {
+        match self {
+            Self::Local(issuer) => issuer.issue(identity, requester, now),
+            Self::Remote(remote) => remote.issue(identity, now),
+        }
+    }
+
+    /// The trust domain of all that it gives.
+    pub(super) fn trust_domain(&self) -> &TrustDomain {
+        match self {
+            Self::Local(issuer) => issuer.trust_domain(),
+            Self::Remote(remote) => remote.trust_domain(),
+        }
+    }
+
+    /// Another one of these means that what was issued before is to be issued again; empty where others decide that.
+    pub(super) fn ca(&self) -> &str {
+        match self {
+            Self::Local(issuer) => &issuer.certificate().sha256,
+            Self::Remote(_) => "",
+        }
+    }
+}
