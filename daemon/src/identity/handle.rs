@@ -232,6 +232,23 @@ impl Handle {
         let (view, heard) = (inner.renewal.clone(), inner.heard.clone());
         inner.tasks.spawn(agent::run(self.clone(), view, inner.shutdown.clone()));
         inner.tasks.spawn(enroll::sync::run(self.live(), heard, inner.shutdown.clone()));
+        inner.tasks.spawn(self.clone().follow_supply());
+    }
+
+    /// Whoever changes what workloads are told to trust changes what the node's own connections trust.
+    async fn follow_supply(self) {
+        let mut supply = self.0.supply.subscribe();
+        loop {
+            let trust = supply.borrow_and_update().as_ref().map(|supply| supply.trust.clone());
+            if let Some(trust) = trust {
+                self.0.standing.send_if_modified(|standing| trusts(standing, &trust));
+            }
+            tokio::select! {
+                // We hold the sender: this cannot fail.
+                _ = supply.changed() => {}
+                () = self.0.shutdown.cancelled() => return,
+            }
+        }
     }
 
     /// Takes another SVID of ours into use: for new connections at once, and for those there are until they end.
@@ -439,6 +456,12 @@ impl Handle {
         self.0.standing.send_replace(None);
         *self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Loaded::default();
     }
+}
+
+/// True if that is news.
+fn trusts(standing: &mut Option<Standing>, trust: &Arc<Trust>) -> bool {
+    let news = standing.as_mut().filter(|standing| !Arc::ptr_eq(&standing.trust, trust));
+    news.map(|standing| standing.trust = trust.clone()).is_some()
 }
 
 fn supply(

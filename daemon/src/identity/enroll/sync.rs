@@ -99,10 +99,10 @@ fn take(heard: &watch::Sender<Option<Arc<TrustState>>>, state: TrustState) {
     });
 }
 
-fn report(_standing: &Standing, own: &Own) -> NodeReport {
+fn report(standing: &Standing, own: &Own) -> NodeReport {
     NodeReport {
         version: env!("CARGO_PKG_VERSION").into(),
-        bundle_sequence: 0,
+        bundle_sequence: standing.trust.own().sequence().unwrap_or(0),
         charter_sequence: 0,
         svid_serial: own.serial.clone(),
         svid_issuer: own.issuer.clone(),
