@@ -61,7 +61,12 @@ fn measure(options: &Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for sync in [Sync::Batch, Sync::Always] {
         let site = Site::new(&options.directory, sync)?;
-        rows.push(ours("X.509-SVID, agent's key", sync, meter(time, || site.certify())?, Some((3000.0, 6000.0))));
+        rows.push(ours(
+            "X.509-SVID, agent's key",
+            sync,
+            meter(time, || site.certify())?,
+            Some((3000.0, 6000.0)),
+        ));
         rows.push(ours("X.509-SVID, key made here", sync, meter(time, || site.issue())?, None));
         rows.push(ours("JWT-SVID", sync, meter(time, || site.mint())?, Some((6000.0, 12_000.0))));
     }

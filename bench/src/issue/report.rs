@@ -54,10 +54,20 @@ impl Report {
 
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["figure", "by", "per core and second", "per second", "least", "aim", ""]);
+        table.load_style(NOTHING).set_header([
+            "figure",
+            "by",
+            "per core and second",
+            "per second",
+            "least",
+            "aim",
+            "",
+        ]);
         for judged in &self.rows {
             let Judged { row, mark } = judged;
-            let goal = |pick: fn((f64, f64)) -> f64| row.goal.map_or(String::new(), |goal| format!("{:.0}", pick(goal)));
+            let goal = |pick: fn((f64, f64)) -> f64| {
+                row.goal.map_or(String::new(), |goal| format!("{:.0}", pick(goal)))
+            };
             let mark = mark.map_or(String::new(), |mark| format!("{mark:?}").to_lowercase());
             let numbers = [format!("{:.0}", row.rate.per_core), format!("{:.0}", row.rate.per_second)];
             let [per_core, per_second] = numbers;

@@ -28,7 +28,8 @@ fn openssl(seconds: u32) -> Result<Vec<Row>> {
     let mut command = Command::new("openssl");
     let output = run(command.args(["speed", "-mr", "-seconds", &seconds.to_string(), "ecdsap256"]))?;
     // "+F4:2:256:0.000030:0.000080": seconds a signature, seconds a verification, of processor time.
-    let line = output.lines().find_map(|line| line.strip_prefix("+F4:")).context("no line +F4 in its output")?;
+    let line =
+        output.lines().find_map(|line| line.strip_prefix("+F4:")).context("no line +F4 in its output")?;
     let fields: Vec<&str> = line.split(':').collect();
     let rate = |index: usize| -> Result<Rate> {
         let one: f64 = fields.get(index).context("too few fields")?.parse()?;
@@ -48,7 +49,12 @@ fn go(seconds: u32) -> Result<Vec<Row>> {
     let output = run(command.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local").current_dir(&directory))?;
     let (cpu, wall) = output.trim().split_once(' ').context("not two numbers")?;
     let rate = Rate { per_core: cpu.parse()?, per_second: wall.parse()? };
-    Ok(vec![Row { what: "X.509-SVID, agent's key".into(), by: "Go crypto/x509, no log".into(), rate, goal: None }])
+    Ok(vec![Row {
+        what: "X.509-SVID, agent's key".into(),
+        by: "Go crypto/x509, no log".into(),
+        rate,
+        goal: None,
+    }])
 }
 
 fn run(command: &mut Command) -> Result<String> {

@@ -21,6 +21,7 @@ use super::{
     issuing::{self, Issuer, SiteCa},
     material::{self, Material},
     own::Own,
+    publishing,
     registration::{self, Registry},
     standing::{Live, Standing},
     supplier::Supplier,
@@ -137,6 +138,7 @@ pub async fn start(
     }));
     handle.apply(config, issuer, workload_api).await?;
     handle.spawn_agents();
+    handle.0.tasks.spawn(publishing::run(handle.clone()));
     Ok(handle)
 }
 
@@ -300,7 +302,7 @@ impl Handle {
         let (material, site_ca) = load_files(config, issuer_config, node, now)?;
         let material = material.map(|material| self.same_own(material));
         let issuer = match (issuer_config, site_ca) {
-            (Some(config), Some(site_ca)) => Some(Issuer::new(site_ca, config, self.log(config, now)?)),
+            (Some(config), Some(site_ca)) => Some(self.new_issuer(config, site_ca, now)?),
             _ => None,
         };
         let remote = config.zip(material.as_ref()).and_then(|(config, own)| self.remote(config, own));
@@ -310,7 +312,7 @@ impl Handle {
             (None, ..) => None,
             (Some(api), Some(supplier), Some(own)) => {
                 let before = self.0.supply.borrow().as_ref().map(|supply| supply.attestor.clone());
-                Some(supply(api, supplier, own, before)?)
+                Some(supply(api, supplier, own, before, now)?)
             }
             _ => return Err(Error::WorkloadApiAlone),
         };
@@ -337,6 +339,12 @@ impl Handle {
             (Some(old), Some(new)) if old.chain == new.chain => material.with(old.clone()),
             _ => material,
         }
+    }
+
+    fn new_issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
+        let log = self.log(config, now)?;
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone();
+        Ok(Issuer::after(current.as_deref(), ca, config, log)?)
     }
 
     /// The open log if it is that of the configuration: a file has one writer.
@@ -440,6 +448,31 @@ impl Handle {
         }
     }
 
+    /// Brings the keys for tokens up to date, and supplies the bundle with them where it differs. When to do so again.
+    pub(super) async fn republish(&self, now: SystemTime) -> Option<SystemTime> {
+        // Not while a reload is under way: it publishes by itself.
+        let _servers = self.0.servers.lock().await;
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let (issuer, own) = (loaded.issuer.clone()?, loaded.material.clone()?);
+        // Also without workloads here: other nodes ask for tokens on behalf of theirs.
+        let published = issuer.publish(&own.bundle, now);
+        match (published, loaded.supply.as_mut()) {
+            (Ok(bundle), Some(supply)) if bundle != *supply.trust.own() => {
+                supply.trust = Arc::new(supply.trust.with_own(bundle));
+                self.0.supply.send_replace(Some(supply.clone()));
+            }
+            (Ok(_), _) => {}
+            (Err(error), _) => {
+                tracing::warn!(%error, "the bundle can't be brought up to date; trying again in a minute")
+            }
+        }
+        Some(issuer.publish_due(now))
+    }
+
+    pub(super) fn shutdown(&self) -> &CancellationToken {
+        &self.0.shutdown
+    }
+
     fn audit_trouble(&self) -> Option<String> {
         let loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
@@ -469,9 +502,10 @@ fn supply(
     issuer: Supplier,
     own: &Material,
     before: Option<Arc<Attestor>>,
-) -> Result<Supply, registration::Error> {
+    now: SystemTime,
+) -> Result<Supply, Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
-    let trust = Arc::new(Trust::new(own.bundle.clone()));
+    let trust = Arc::new(Trust::new(issuer.publish(&own.bundle, now)?));
     let (wants, kubernetes) = (registry.wants(), api.kubernetes.clone());
     // One that gathers the same goes on: it knows hashes and pods, and callers keep their facts.
     let attestor = before.filter(|before| before.serves(wants, kubernetes.as_ref()));
@@ -535,4 +569,24 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
         changes.push(format!("workload_api: {} entries", registry(new).map_or(0, |registry| registry.len())));
     }
     changes
+}
+
+#[cfg(test)]
+impl Handle {
+    pub(super) fn issuer(&self) -> Option<Arc<Issuer>> {
+        self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone()
+    }
+
+    /// Replaces what is believed, as other parts of the daemon do.
+    pub(super) fn set_trust(&self, trust: Trust) {
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(supply) = loaded.supply.as_mut() {
+            supply.trust = Arc::new(trust);
+        }
+        self.0.supply.send_replace(loaded.supply.clone());
+    }
+
+    pub(super) fn trust(&self) -> Option<Arc<Trust>> {
+        self.0.supply.borrow().as_ref().map(|supply| supply.trust.clone())
+    }
 }
