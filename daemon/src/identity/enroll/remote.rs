@@ -255,6 +255,12 @@ fn accept(
         .ok_or_else(|| "an issuer sent a certificate without an end".into())
 }
 
+fn token(answer: IssueJwtResponse, id: SpiffeId, wall: SystemTime) -> Result<JwtSvid, String> {
+    let expires_at = OffsetDateTime::from_unix_timestamp(answer.expires_at);
+    let expires_at = expires_at.map_err(|error| format!("an issuer sent a token without an end: {error}"))?;
+    Ok(JwtSvid { id, token: Zeroizing::new(answer.token), issued_at: wall.into(), expires_at })
+}
+
 fn held(chain: [CertificateDer<'static>; 2], key: &Key, leaf: &Facts, wall: SystemTime) -> Option<Held> {
     let now = OffsetDateTime::from(wall);
     let not_after = OffsetDateTime::from_unix_timestamp(leaf.not_after).ok()?;

@@ -415,6 +415,15 @@ async fn a_member_supplies_its_workloads_and_goes_on_when_its_issuer_is_dead() {
     let refused = issue("/ns/other", 0).await.map(drop).unwrap_err();
     assert!(refused.contains("node_paths"), "{refused}");
 
+    let minted = {
+        let (remote, identity) = (remote.clone(), workload("/ns/pay/api"));
+        let mint = move || remote.mint(&identity, &["orders".into()], std::time::SystemTime::now());
+        tokio::task::spawn_blocking(mint).await.unwrap().map_err(|error| error.to_string())
+    };
+    let minted = minted.unwrap();
+    assert_eq!((minted.id.path(), minted.token.split('.').count()), ("/ns/pay/api", 3));
+    assert!(minted.expires_at > minted.issued_at);
+
     issuer.shutdown.cancel();
     issuer.handle.stopped().await;
     let refused = issue("/ns/pay/other", 0).await.map(drop).unwrap_err();
