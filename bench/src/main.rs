@@ -17,6 +17,7 @@ mod report;
 mod rig;
 mod sandboxed;
 mod soak;
+mod streams;
 mod tunnel;
 
 use std::{
@@ -40,6 +41,8 @@ enum Command {
     Path(plan::Options),
     /// Long-lived flows through a tunnel whose links, peers and settings change all the time: nothing may break or grow.
     Soak(soak::Options),
+    /// The Workload API with many workloads: first answers, a change of bundles, memory.
+    Streams(streams::Options),
     /// SVIDs that one core issues in a second, checked, signed and written to the audit log.
     Issue(issue::Options),
     /// The part that runs inside the sandbox.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Path(options) => path::run(options),
         Command::Soak(options) => soak::run(options),
+        Command::Streams(options) => streams::run(options),
         Command::Issue(options) => issue::run(&options),
         Command::Inside { job } => sandboxed::inside(&job),
     };
@@ -83,8 +87,10 @@ mod tests {
         assert!(parse("isthmus-bench path --peers 1000"));
         assert!(parse("isthmus-bench path --failover --rounds 1 -o json"));
         assert!(parse("isthmus-bench soak --minutes 1 --rate 50 -o json"));
+        assert!(parse("isthmus-bench streams --streams 10 --connected 5 --probes 3 -o json"));
         assert!(parse("isthmus-bench issue --seconds 1 --directory /tmp -o json"));
         for wrong in [
+            "isthmus-bench streams --streams 0",
             "isthmus-bench",
             "isthmus-bench issue --seconds 0",
             "isthmus-bench path --programs openvpn",

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use isthmus_lab::sandbox::{self, Lifetime, Support, processes};
 use serde::{Deserialize, Serialize};
 
-use crate::{path, plan::Plan, process, soak};
+use crate::{path, plan::Plan, process, soak, streams};
 
 /// On the sandbox's own tmpfs: keys and logs go with it.
 pub(crate) const DIRECTORY: &str = "/run/bench";
@@ -23,6 +23,8 @@ pub(crate) enum Job {
     Path(Plan),
     /// A long run.
     Soak(soak::Plan),
+    /// Workloads.
+    Streams(streams::Plan),
 }
 
 /// Enters a sandbox and does `job` there. The sandbox ends with this process, however that ends, and everything in it with it.
@@ -71,6 +73,7 @@ pub(crate) fn inside(job: &str) -> Result<ExitCode> {
     match job {
         Job::Path(plan) => path::inside(&plan),
         Job::Soak(plan) => soak::inside(&plan),
+        Job::Streams(plan) => streams::inside(&plan),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
+use crate::audit::AuditVerb;
 use crate::failure::Failure;
 
 const EXIT_CODES: &str =
@@ -116,6 +117,11 @@ pub(crate) enum Noun {
     Config {
         #[command(subcommand)]
         verb: ConfigVerb,
+    },
+    /// The issuer's log of what it issued and refused; reads its files and asks no daemon.
+    Audit {
+        #[command(subcommand)]
+        verb: AuditVerb,
     },
     /// Shell completions and manual pages, for packagers.
     #[command(hide = true)]
@@ -374,8 +380,8 @@ impl Noun {
             Self::Peers | Self::Tunnel { verb: None } => true,
             Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
-            Self::Certs { .. } | Self::Svid { .. } | Self::Token { .. } => false,
-            Self::Config { .. } | Self::Generate { .. } => false,
+            Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,
+            Self::Audit { .. } | Self::Token { .. } | Self::Generate { .. } => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! One file for each noun; `client` reaches the daemon, `watch` asks once or each second, `output` turns an answer into a table, JSON or
 //! YAML. Answers are this program's own types, so that the documents stay as they are when the wire format moves.
 
+mod audit;
 mod bgp;
 mod certs;
 mod certs_inspect;
@@ -80,6 +81,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Noun::Rotate { verb: RotateVerb::Status } => ask.show(&rotate_status::Query),
         Noun::Rotate { verb } => rotate::run(&client::Server::control(&arguments.socket), &output, verb),
         Noun::Config { verb: ConfigVerb::Check { file } } => config::check(&output, &file),
+        Noun::Audit { verb } => audit::run(&output, verb),
         Noun::Generate { what } => generate::generate(what),
     }
 }

@@ -8,6 +8,7 @@ pub mod app;
 pub mod bgp;
 pub mod config;
 mod connections;
+mod descriptors;
 pub mod fib;
 pub mod identity;
 pub mod lifecycle;

@@ -326,6 +326,26 @@ fn entries_about_pods_need_somebody_who_knows_them() {
 }
 
 #[test]
+fn how_the_workload_api_is_served_is_checked() {
+    let checked = |text: &str| {
+        let text = format!("[workload_api]\n{text}\n");
+        problems(&text).into_iter().filter(|p| !p.contains("nobody to issue")).collect::<Vec<_>>()
+    };
+    let good = "max_connections = 5\nmax_per_user = 2\n[workload_api.sds]\ndefault_svid_name = \"cert\"";
+    assert_eq!(checked(good), Vec::<String>::new());
+    for (bad, reason) in [
+        ("max_connections = 0", "0 connections are not between"),
+        ("max_per_user = 400001", "400001 connections are not between"),
+        ("[workload_api.sds]\ndefault_bundle_name = \"\"", "is no name for a secret"),
+        ("[workload_api.sds]\ndefault_bundle_name = \"default\"", "\"default\" is no name for a secret"),
+        ("[workload_api.sds]\nname = \"a\"", "unknown key `name`"),
+    ] {
+        let found = checked(bad).join("\n");
+        assert!(found.contains(reason), "{bad}: {found}");
+    }
+}
+
+#[test]
 fn hints_that_would_meet_are_refused() {
     let entries = |selectors: [&str; 2], hints: [&str; 2]| {
         let entry = |n: usize| {

@@ -22,6 +22,7 @@ use super::{
     issuing::{self, Issuer, SiteCa},
     material::{self, Material},
     own::Own,
+    publishing,
     registration::{self, Registry},
     rotation::{self, Inputs, Outcome, ReissueOrder, Rotation},
     standing::{Live, Standing},
@@ -164,6 +165,7 @@ pub async fn start(
         handle.0.tasks.spawn(rotation::run(handle.clone(), rotation, shutdown));
     }
     handle.spawn_agents();
+    handle.0.tasks.spawn(publishing::run(handle.clone()));
     Ok(handle)
 }
 
@@ -353,6 +355,23 @@ impl Handle {
         inner.tasks.spawn(agent::run(self.clone(), view, inner.shutdown.clone()));
         inner.tasks.spawn(enroll::sync::run(self.live(), heard, inner.shutdown.clone()));
         inner.tasks.spawn(listen(self.clone(), self.heard(), inner.shutdown.clone()));
+        inner.tasks.spawn(self.clone().follow_supply());
+    }
+
+    /// Whoever changes what workloads are told to trust changes what the node's own connections trust.
+    async fn follow_supply(self) {
+        let mut supply = self.0.supply.subscribe();
+        loop {
+            let trust = supply.borrow_and_update().as_ref().map(|supply| supply.trust.clone());
+            if let Some(trust) = trust {
+                self.0.standing.send_if_modified(|standing| trusts(standing, &trust));
+            }
+            tokio::select! {
+                // We hold the sender: this cannot fail.
+                _ = supply.changed() => {}
+                () = self.0.shutdown.cancelled() => return,
+            }
+        }
     }
 
     /// Takes another SVID of ours into use: for new connections at once, and for those there are until they end.
@@ -404,7 +423,7 @@ impl Handle {
         let files = load_files(self.0.rotation.as_ref(), config, issuer_config, node, now, true)?;
         let material = files.material.map(|material| self.same_own(material));
         let issuer = match files.site_ca {
-            Some((site_ca, config)) => Some(Issuer::new(site_ca, &config, self.log(&config, now)?)),
+            Some((site_ca, config)) => Some(self.new_issuer(&config, site_ca, now)?),
             None => None,
         };
         let remote = config.zip(material.as_ref()).and_then(|(config, own)| self.remote(config, own));
@@ -415,7 +434,7 @@ impl Handle {
             (None, ..) => None,
             (Some(api), Some(supplier), Some(trust)) => {
                 let before = self.0.supply.borrow().as_ref().map(|supply| supply.attestor.clone());
-                Some(supply(api, supplier, trust.clone(), before, reissue)?)
+                Some(supply(api, supplier, trust, before, reissue, now)?)
             }
             // A rotation has stopped the issuing: callers are told to come again.
             (Some(_), None, Some(_)) if issuer_config.is_some() => None,
@@ -470,6 +489,12 @@ impl Handle {
             (Some(old), Some(new)) if old.chain == new.chain => material.with(old.clone()),
             _ => material,
         }
+    }
+
+    fn new_issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
+        let log = self.log(config, now)?;
+        let current = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone();
+        Ok(Issuer::after(current.as_deref(), ca, config, log)?)
     }
 
     /// The open log if it is that of the configuration: a file has one writer.
@@ -574,6 +599,31 @@ impl Handle {
         }
     }
 
+    /// Brings the keys for tokens up to date, and supplies the bundle with them where it differs. When to do so again.
+    pub(super) async fn republish(&self, now: SystemTime) -> Option<SystemTime> {
+        // Not while a reload is under way: it publishes by itself.
+        let _servers = self.0.servers.lock().await;
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let (issuer, own) = (loaded.issuer.clone()?, loaded.material.clone()?);
+        // Also without workloads here: other nodes ask for tokens on behalf of theirs.
+        let published = issuer.publish(&own.bundle, now);
+        match (published, loaded.supply.as_mut()) {
+            (Ok(bundle), Some(supply)) if bundle != *supply.trust.own() => {
+                supply.trust = Arc::new(supply.trust.with_own(bundle));
+                self.0.supply.send_replace(Some(supply.clone()));
+            }
+            (Ok(_), _) => {}
+            (Err(error), _) => {
+                tracing::warn!(%error, "the bundle can't be brought up to date; trying again in a minute")
+            }
+        }
+        Some(issuer.publish_due(now))
+    }
+
+    pub(super) fn shutdown(&self) -> &CancellationToken {
+        &self.0.shutdown
+    }
+
     fn audit_trouble(&self) -> Option<String> {
         let loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
@@ -612,14 +662,22 @@ async fn listen(
     }
 }
 
+/// True if that is news.
+fn trusts(standing: &mut Option<Standing>, trust: &Arc<Trust>) -> bool {
+    let news = standing.as_mut().filter(|standing| !Arc::ptr_eq(&standing.trust, trust));
+    news.map(|standing| standing.trust = trust.clone()).is_some()
+}
+
 fn supply(
     api: &WorkloadApiConfig,
     issuer: Supplier,
-    trust: Arc<Trust>,
+    trust: &Trust,
     before: Option<Arc<Attestor>>,
     reissue: ReissueOrder,
-) -> Result<Supply, registration::Error> {
+    now: SystemTime,
+) -> Result<Supply, Error> {
     let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
+    let trust = Arc::new(trust.with_own(issuer.publish(trust.own(), now)?));
     let (wants, kubernetes) = (registry.wants(), api.kubernetes.clone());
     // One that gathers the same goes on: it knows hashes and pods, and callers keep their facts.
     let attestor = before.filter(|before| before.serves(wants, kubernetes.as_ref()));
@@ -630,7 +688,9 @@ fn supply(
 impl Loaded {
     fn standing(&self, node: Option<(String, String)>) -> Option<Standing> {
         let (config, material) = (self.config.clone()?, self.material.as_ref()?);
-        let trust = self.trust.clone()?;
+        // With the keys for tokens, where there are any.
+        let supplied = self.supply.as_ref().map(|supply| supply.trust.clone());
+        let trust = supplied.or_else(|| self.trust.clone())?;
         Some(Standing {
             config,
             trust,
@@ -681,4 +741,24 @@ fn differences(old: &Loaded, new: &Loaded) -> Vec<String> {
         changes.push(format!("workload_api: {} entries", registry(new).map_or(0, |registry| registry.len())));
     }
     changes
+}
+
+#[cfg(test)]
+impl Handle {
+    pub(super) fn issuer(&self) -> Option<Arc<Issuer>> {
+        self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).issuer.clone()
+    }
+
+    /// Replaces what is believed, as other parts of the daemon do.
+    pub(super) fn set_trust(&self, trust: Trust) {
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(supply) = loaded.supply.as_mut() {
+            supply.trust = Arc::new(trust);
+        }
+        self.0.supply.send_replace(loaded.supply.clone());
+    }
+
+    pub(super) fn trust(&self) -> Option<Arc<Trust>> {
+        self.0.supply.borrow().as_ref().map(|supply| supply.trust.clone())
+    }
 }

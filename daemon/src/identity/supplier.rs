@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use isthmus_pki::TrustDomain;
+use isthmus_pki::{Bundle, TrustDomain};
 
 use super::{
     enroll::Remote,
-    issuing::{Error, Issuer, Requester, Svid},
+    issuing::{Error, Issuer, JwtSvid, Requester, Svid},
     registration::Identity,
 };
 
@@ -30,6 +30,28 @@ impl Supplier {
         match self {
             Self::Local(issuer) => issuer.issue(identity, requester, now),
             Self::Remote(remote) => remote.issue(identity, now),
+        }
+    }
+
+    /// A JWT-SVID. Blocks as [`Supplier::issue`].
+    pub(super) fn mint(
+        &self,
+        identity: &Identity,
+        audience: &[String],
+        requester: &Requester,
+        now: SystemTime,
+    ) -> Result<JwtSvid, Error> {
+        match self {
+            Self::Local(issuer) => issuer.mint(identity, audience, requester, now),
+            Self::Remote(remote) => remote.mint(identity, audience, now),
+        }
+    }
+
+    /// The bundle that workloads here are told, made of these roots.
+    pub(super) fn publish(&self, roots: &Bundle, now: SystemTime) -> Result<Bundle, Error> {
+        match self {
+            Self::Local(issuer) => issuer.publish(roots, now),
+            Self::Remote(_) => Ok(roots.clone()),
         }
     }
 

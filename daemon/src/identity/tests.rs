@@ -1,5 +1,8 @@
 //! The subsystem as a workload sees it: a real socket, a real gRPC client, certificates made by the PKI library.
 
+mod sds;
+mod workload;
+
 use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
@@ -13,8 +16,8 @@ use isthmus_pki::{
     verify::{self, Purpose},
 };
 use isthmus_proto::workload::{
-    JwtBundlesRequest, JwtsvidRequest, X509BundlesRequest, X509svidRequest, X509svidResponse,
-    spiffe_workload_api_client::SpiffeWorkloadApiClient,
+    JwtBundlesRequest, JwtsvidRequest, ValidateJwtsvidRequest, X509BundlesRequest, X509svidRequest,
+    X509svidResponse, spiffe_workload_api_client::SpiffeWorkloadApiClient,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
@@ -154,8 +157,15 @@ struct Node {
     shutdown: CancellationToken,
 }
 
+impl Drop for Node {
+    fn drop(&mut self) {
+        log_watch::check();
+    }
+}
+
 impl Node {
     async fn new(entries: Vec<Entry>) -> Self {
+        log_watch::begin();
         let (files, shutdown) = (Files::new(), CancellationToken::new());
         let node = Some((NODE.0.to_string(), NODE.1.to_string()));
         let api = Some(files.workload_api(entries));
@@ -236,6 +246,8 @@ async fn the_header_is_demanded_of_every_call() {
     let jwt = client.fetch_jwtsvid(JwtsvidRequest::default()).await.map_err(code);
     assert_eq!(jwt.unwrap_err(), Code::InvalidArgument);
     let jwt = client.fetch_jwt_bundles(JwtBundlesRequest {}).await.map_err(code);
+    assert_eq!(jwt.unwrap_err(), Code::InvalidArgument);
+    let jwt = client.validate_jwtsvid(ValidateJwtsvidRequest::default()).await.map_err(code);
     assert_eq!(jwt.unwrap_err(), Code::InvalidArgument);
 }
 
@@ -578,4 +590,85 @@ fn mutual_tls_refuses_a_foreign_root_on_either_side() {
     let (who, why) = handshake(&ours("/client"), &intruder("/server")).unwrap_err();
     assert_eq!(who, "client");
     has(&why, &["another root"]);
+}
+
+fn identity(path: &str) -> Identity {
+    Identity {
+        id: domain().member(path).unwrap(),
+        ttl: Duration::from_secs(3600),
+        jwt_ttl: Duration::from_secs(300),
+        dns_names: Vec::new(),
+        hint: String::new(),
+        federates_with: Vec::new(),
+    }
+}
+
+// spiffe/spire#6732, rust-spiffe 0.17: every test with a `Node` ends with this check; this one sees to it that there are lines.
+#[tokio::test]
+async fn no_log_line_holds_a_secret() {
+    let selector = Entry { selectors: vec![Selector::Gid(log_watch::SELECTOR)], ..hour("/b") };
+    let node = Node::new(vec![hour("/a"), selector.clone()]).await;
+    let mut stream = node.fetch().await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    let issuer = node.handle.issuer().unwrap();
+    let identity = identity("/a");
+    let requester = Requester::Workload { uid: own_uid(), pid: 1 };
+    issuer.mint(&identity, &["db".into()], &requester, SystemTime::now()).unwrap();
+    issuer
+        .certify(b"-----BEGIN CERTIFICATE REQUEST-----", &identity, &requester, SystemTime::now())
+        .err()
+        .unwrap();
+    node.apply(vec![selector]).await;
+    stream.message().await.unwrap_err();
+    node.shutdown.cancel();
+    node.handle.stopped().await;
+    assert!(log_watch::lines() > 5, "the watcher hears nothing");
+    log_watch::check();
+}
+
+/// A pair of files of which one was replaced: the old pair goes on issuing, and the error names both.
+#[tokio::test]
+async fn a_half_replaced_pair_changes_nothing() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let before = node.handle.issuer().unwrap().certificate().clone();
+    node.files.write("site-ca.key", &Key::generate(Curve::P256).unwrap().to_pem(), 0o600);
+    let files = &node.files;
+    let api = Some(files.workload_api(vec![hour("/a")]));
+    let result = node.handle.apply(Some(files.config()), Some(files.issuer()), api).await;
+    has(&error(result), &["site-ca.pem", "site-ca.key", "does not belong"]);
+    assert_eq!(*node.handle.issuer().unwrap().certificate(), before);
+    let first = node.fetch().await.unwrap().message().await.unwrap().unwrap();
+    assert_eq!(check(&node.files, &first).len(), 1);
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_is_told_of_and_stops_streams_that_have_nothing() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let issuer = node.handle.issuer().unwrap();
+    let disk = audit::tests::Faulty::under(issuer.audit());
+    disk.leave(0);
+    let status = node.fetch().await.unwrap().message().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("audit log"), "{status}");
+    let (fine, summary) = node.handle.summary();
+    assert!(!fine && summary.contains("No space left") && summary.contains("nothing is issued"), "{summary}");
+    disk.leave(u64::MAX);
+    node.fetch().await.unwrap().message().await.unwrap().unwrap();
+    assert!(node.handle.summary().0);
+}
+
+/// The bundle that is supplied carries the key that tokens are signed with.
+#[tokio::test]
+async fn tokens_are_published_before_anybody_has_one() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let trust = node.handle.trust().unwrap();
+    assert_eq!((trust.own().jwt_authorities().len(), trust.own().sequence()), (1, Some(1)));
+    let issuer = node.handle.issuer().unwrap();
+    let requester = Requester::Workload { uid: 1, pid: 1 };
+    let identity = identity("/a");
+    let svid = issuer.mint(&identity, &["db".into()], &requester, SystemTime::now()).unwrap();
+    isthmus_pki::jwt::validate(&svid.token, "db", trust.store(), SystemTime::now().into()).unwrap();
+    // Half a day later the next key is in the bundle that everybody is supplied with.
+    node.handle.republish(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
+    assert_eq!(node.handle.trust().unwrap().own().jwt_authorities().len(), 2);
 }

@@ -28,6 +28,14 @@ impl Trust {
         Self { own: domain, store }
     }
 
+    /// With another state of the node's own bundle; what it federates with stays.
+    #[must_use]
+    pub fn with_own(&self, own: Bundle) -> Self {
+        let mut store = self.store.clone();
+        store.insert(own);
+        Self { own: self.own.clone(), store }
+    }
+
     /// The node's own trust domain.
     pub fn domain(&self) -> &TrustDomain {
         &self.own
@@ -41,6 +49,17 @@ impl Trust {
     /// The bundle of a trust domain that the node federates with, if it has one now.
     pub fn federated(&self, trust_domain: &TrustDomain) -> Option<&Bundle> {
         (*trust_domain != self.own).then(|| self.store.bundle(trust_domain)).flatten()
+    }
+
+    /// The same with these bundles of others, and no others. One of the node's own trust domain is left out: its own comes from its root.
+    #[must_use]
+    pub fn with_federated(&self, bundles: impl IntoIterator<Item = Bundle>) -> Self {
+        let mut store = self.store.clone();
+        let known: Vec<TrustDomain> = store.bundles().map(|bundle| bundle.trust_domain().clone()).collect();
+        known.iter().filter(|domain| **domain != self.own).for_each(|domain| store.remove(domain));
+        let others = bundles.into_iter().filter(|bundle| *bundle.trust_domain() != self.own);
+        others.for_each(|bundle| store.insert(bundle));
+        Self { own: self.own.clone(), store }
     }
 
     /// For the verifier.

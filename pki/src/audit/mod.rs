@@ -10,6 +10,7 @@
 mod chain;
 mod hash;
 mod head;
+pub mod names;
 pub mod proof;
 mod record;
 mod search;
@@ -18,7 +19,7 @@ mod verify;
 
 pub use chain::Chain;
 pub use hash::Hash;
-pub use head::Head;
+pub use head::{Head, SignedHead};
 pub use record::{Entry, Kind, MAX_LINE, Malformed, Record};
 pub use search::Query;
 pub use tree::Tree;

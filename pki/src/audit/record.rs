@@ -212,7 +212,8 @@ impl Record {
             return Err(Malformed::Changed { stated, computed });
         }
         let raw: Raw = serde_json::from_slice(line).map_err(|e| Malformed::Json(e.to_string()))?;
-        if raw.seq == 0 || raw.hash != stated {
+        // No log has more than half of what the number holds: adding one to it is safe.
+        if raw.seq == 0 || raw.seq > u64::MAX / 2 || raw.hash != stated {
             return Err(Malformed::Json("its members contradict each other".into()));
         }
         let Raw { seq, time, kind, id, serial, not_after, requester, reason, peaks, prev, hash } = raw;

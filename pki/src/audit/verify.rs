@@ -280,6 +280,23 @@ mod tests {
         assert!(matches!(error, Broken { line: 2, reason: Reason::Head { size: 5, .. } }));
     }
 
+    /// Written by another program, by the description alone.
+    #[test]
+    fn a_log_of_another_hand_verifies() {
+        let text = include_str!("../../../tests/fuzz/seeds/audit_log/three");
+        let lines = text.lines().map(|line| line.as_bytes().to_vec()).collect();
+        assert_eq!(verify(&[lines], None).unwrap().size(), 3);
+    }
+
+    #[test]
+    fn a_number_at_its_end_is_no_record() {
+        let mut line =
+            format!(r#"{{"seq":{},"time":"","kind":"opened","peaks":[],"prev":"{}""#, u64::MAX, Hash::NONE);
+        let hash = Hash::leaf(line.as_bytes());
+        line.push_str(&format!(r#","hash":"{hash}"}}"#));
+        assert!(matches!(broken(&[vec![line.into_bytes()]]), (1, Reason::Malformed(Malformed::Json(_)))));
+    }
+
     proptest! {
         #[test]
         fn random_lines_never_panic(lines in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..8)) {

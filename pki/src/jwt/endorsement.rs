@@ -139,7 +139,7 @@ impl Endorsement {
     }
 }
 
-fn certificate(jws: &Jws<'_>) -> Result<CertificateDer<'static>, Error> {
+pub(super) fn certificate(jws: &Jws<'_>) -> Result<CertificateDer<'static>, Error> {
     let wrong = || Error::Endorser("\"x5c\" must hold one certificate, that of the site CA".into());
     let Some([Value::String(text)]) = jws.header.get("x5c").and_then(Value::as_array).map(Vec::as_slice)
     else {
@@ -173,7 +173,7 @@ fn authority(payload: &Map<String, Value>, ca: Facts, now: OffsetDateTime) -> Re
 }
 
 /// r and s of a DER ECDSA-Sig-Value (RFC 3279 section 2.2.3), side by side at full length as JOSE has them.
-fn raw_signature(der: &[u8], length: usize) -> Option<Vec<u8>> {
+pub(super) fn raw_signature(der: &[u8], length: usize) -> Option<Vec<u8>> {
     let (_, sequence) = x509_parser::der_parser::parse_der(der).ok()?;
     let [r, s] = sequence.as_sequence().ok()?.as_slice() else { return None };
     let mut raw = Vec::with_capacity(2 * length);

@@ -19,6 +19,7 @@ mod endorsement;
 pub(crate) mod jwk;
 mod jws;
 mod signing;
+mod statement;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,7 @@ pub use endorsement::{ENDORSEMENT_TYPE, Endorsed, Endorsement, endorse};
 pub use jwk::{EcCurve, Error as KeyError, PublicKey};
 use jws::{Jws, shown};
 pub use signing::{Claims, SigningKey, sign};
+pub use statement::{Statement, state};
 
 /// Longest token that is looked at, in bytes.
 pub const MAX_TOKEN_LEN: usize = 16 << 10;

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use isthmus_pki::audit::Kind;
+use isthmus_pki::audit::{Kind, names};
 use time::OffsetDateTime;
 
 use super::{
@@ -16,7 +16,8 @@ use super::{
 
 /// Where the file that begins with this record is kept once it is full.
 pub(super) fn kept(path: &Path, first: u64) -> PathBuf {
-    beside(path, &format!("{first:012}"))
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(names::full_file(&name, first))
 }
 
 /// The file that will become the log, until it is whole.
@@ -73,15 +74,14 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 /// The full files of a log, the oldest first.
 pub(super) fn all_kept(path: &Path) -> io::Result<Vec<PathBuf>> {
     let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
-        let entry = entry?.file_name();
-        let digits = entry.to_str().and_then(|entry| entry.strip_prefix(name)?.strip_prefix('.'));
-        if digits.is_some_and(|digits| digits.len() >= 12 && digits.bytes().all(|b| b.is_ascii_digit())) {
-            found.push(directory.join(&entry));
+        let file = entry?.file_name();
+        if let Some(first) = names::first_of_full_file(&name, &file.to_string_lossy()) {
+            found.push((first, directory.join(file)));
         }
     }
-    found.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
-    Ok(found)
+    found.sort();
+    Ok(found.into_iter().map(|(_, file)| file).collect())
 }

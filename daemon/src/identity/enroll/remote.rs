@@ -13,11 +13,13 @@ use isthmus_pki::{
     Curve, Facts, Key, SpiffeId, TrustDomain, authority, csr,
     verify::{self, Purpose},
 };
-use isthmus_proto::issuance::{CertificateChain, IssueX509Request, issuance_client::IssuanceClient};
+use isthmus_proto::issuance::{
+    CertificateChain, IssueJwtRequest, IssueJwtResponse, IssueX509Request, issuance_client::IssuanceClient,
+};
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Mutex as AsyncMutex;
-use tonic::transport::Channel;
+use tonic::{Status, transport::Channel};
 use zeroize::Zeroizing;
 
 use super::{
@@ -26,7 +28,7 @@ use super::{
 };
 use crate::identity::{
     certificates::{CertificateInfo, Kind},
-    issuing::{Error, Svid},
+    issuing::{Error, JwtSvid, Svid},
     own::Own,
     registration::Identity,
     standing::{Live, Standing},
@@ -107,6 +109,24 @@ impl Remote {
         }
     }
 
+    /// A JWT-SVID. Tokens live for minutes: none is kept.
+    pub(in crate::identity) fn mint(
+        &self,
+        identity: &Identity,
+        audience: &[String],
+        wall: SystemTime,
+    ) -> Result<JwtSvid, Error> {
+        let id = identity.id.clone();
+        let request = IssueJwtRequest {
+            path: id.path().to_owned(),
+            audience: audience.to_vec(),
+            ttl_seconds: u32::try_from(identity.jwt_ttl.as_secs()).unwrap_or(u32::MAX),
+        };
+        let answer = self.ask(async |mut client| Ok(client.issue_jwt(request.clone()).await?.into_inner()));
+        let svid = answer.and_then(|answer| token(answer, id.clone(), wall));
+        svid.map_err(|reason| Error::Remote { id, reason })
+    }
+
     fn reserve(
         &self,
         wanted: &Wanted,
@@ -128,11 +148,7 @@ impl Remote {
     }
 
     fn fetch(&self, wanted: &Wanted, wall: SystemTime) -> Result<Held, String> {
-        if lock(&self.quiet_until).is_some_and(|until| Instant::now() < until) {
-            return Err("no issuer answered a moment ago".into());
-        }
         let standing = self.live.borrow().clone().ok_or("this node has no identity now")?;
-        let own = standing.own.clone().ok_or("this node has not joined yet")?;
         let key = Key::generate(Curve::P256).map_err(|error| error.to_string())?;
         let request = csr::create(&key, "workload", &wanted.0).and_then(|pem| csr::to_der(&pem));
         let request = request.map_err(|error| error.to_string())?.to_vec();
@@ -142,24 +158,34 @@ impl Remote {
             dns_names: wanted.1.clone(),
             ttl_seconds: u32::try_from(wanted.2.as_secs()).unwrap_or(u32::MAX),
         };
-        let answer = self.runtime.block_on(self.ask(&standing, &own, request))?;
+        let answer =
+            self.ask(async |mut client| Ok(client.issue_x509(request.clone()).await?.into_inner()))?;
         accept(answer, key, wanted, &standing, wall)
     }
 
-    /// The connection that is there first, then each issuer. A refusal is an answer: the others have the same rules.
-    async fn ask(
+    /// The connection that is there first, then each issuer. A refusal is an answer: the others have the same rules. Blocks.
+    fn ask<T>(&self, call: impl AsyncFn(IssuanceClient<Channel>) -> Result<T, Status>) -> Result<T, String> {
+        if lock(&self.quiet_until).is_some_and(|until| Instant::now() < until) {
+            return Err("no issuer answered a moment ago".into());
+        }
+        let standing = self.live.borrow().clone().ok_or("this node has no identity now")?;
+        let own = standing.own.clone().ok_or("this node has not joined yet")?;
+        self.runtime.block_on(self.ask_each(&standing, &own, call))
+    }
+
+    async fn ask_each<T>(
         &self,
         standing: &Standing,
         own: &Arc<Own>,
-        request: IssueX509Request,
-    ) -> Result<CertificateChain, String> {
+        call: impl AsyncFn(IssuanceClient<Channel>) -> Result<T, Status>,
+    ) -> Result<T, String> {
         let mut reasons = Vec::new();
         for address in [None].into_iter().chain(shuffled(&standing.config.issuers).into_iter().map(Some)) {
-            let Some((address, mut client)) = self.client(standing, own, address, &mut reasons).await else {
+            let Some((address, client)) = self.client(standing, own, address, &mut reasons).await else {
                 continue;
             };
-            match client.issue_x509(request.clone()).await {
-                Ok(answer) => return Ok(answer.into_inner()),
+            match call(client).await {
+                Ok(answer) => return Ok(answer),
                 Err(status) => match client::refused(&address, status) {
                     refused @ client::Error::Refused { .. } => return Err(refused.to_string()),
                     broken => {
@@ -227,6 +253,12 @@ fn accept(
     authority::check_key(&verified.leaf, &key).map_err(|error| error.to_string())?;
     held(chain, &key, &verified.leaf, wall)
         .ok_or_else(|| "an issuer sent a certificate without an end".into())
+}
+
+fn token(answer: IssueJwtResponse, id: SpiffeId, wall: SystemTime) -> Result<JwtSvid, String> {
+    let expires_at = OffsetDateTime::from_unix_timestamp(answer.expires_at);
+    let expires_at = expires_at.map_err(|error| format!("an issuer sent a token without an end: {error}"))?;
+    Ok(JwtSvid { id, token: Zeroizing::new(answer.token), issued_at: wall.into(), expires_at })
 }
 
 fn held(chain: [CertificateDer<'static>; 2], key: &Key, leaf: &Facts, wall: SystemTime) -> Option<Held> {

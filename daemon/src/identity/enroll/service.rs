@@ -47,6 +47,8 @@ const NODES: (u32, u32) = (500, 5000);
 const SYNC_WAIT: Duration = Duration::from_secs(30);
 /// Lifetime of what a node may ask for on behalf of a workload.
 const WORKLOAD_TTL: (u64, u64) = (60, 86_400);
+/// The same of a token.
+const JWT_TTL: (u64, u64) = (30, 3600);
 
 /// One for all connections.
 pub(super) struct Service {
@@ -198,7 +200,7 @@ impl Issuance for Service {
     ) -> Result<Response<CertificateChain>, Status> {
         let caller = self.caller(&request)?;
         let IssueX509Request { csr, path, dns_names, ttl_seconds } = request.into_inner();
-        let identity = caller.workload(&path, dns_names, ttl_seconds)?;
+        let identity = caller.workload(&path, dns_names, ttl_seconds, WORKLOAD_TTL)?;
         let (requester, id) = (Requester::Node(caller.id.clone()), identity.id.clone());
         let chain = certify(&caller.issuer, csr, identity, requester).await?;
         tracing::info!(%id, node = %caller.id, "issued an X.509-SVID to a workload of a node");
@@ -211,9 +213,8 @@ impl Issuance for Service {
     ) -> Result<Response<IssueJwtResponse>, Status> {
         let caller = self.caller(&request)?;
         let IssueJwtRequest { path, audience, ttl_seconds } = request.into_inner();
-        let identity = caller.workload(&path, Vec::new(), ttl_seconds)?;
-        let _ = (identity, audience);
-        Err(Status::unimplemented("JWT-SVIDs are not issued by this version"))
+        let identity = caller.workload(&path, Vec::new(), ttl_seconds, JWT_TTL)?;
+        mint(caller, identity, audience).await.map(Response::new)
     }
 
     async fn sync(&self, request: Request<SyncRequest>) -> Result<Response<SyncResponse>, Status> {
@@ -235,7 +236,13 @@ impl Issuance for Service {
 
 impl Caller {
     /// The rules of the site hold for whoever asks, whatever it says that its workloads are.
-    fn workload(&self, path: &str, dns_names: Vec<String>, ttl: u32) -> Result<Identity, Status> {
+    fn workload(
+        &self,
+        path: &str,
+        dns_names: Vec<String>,
+        ttl: u32,
+        range: (u64, u64),
+    ) -> Result<Identity, Status> {
         let id = self.issuer.trust_domain().member(path);
         let id = id.map_err(|error| Status::invalid_argument(format!("path: {error}")))?;
         if !self.standing.rules.allow_workload(&id, &dns_names) {
@@ -245,7 +252,7 @@ impl Caller {
                 "nodes of this site may not ask for {id} with these DNS names; see [issuer] node_paths and node_dns_names"
             )));
         }
-        let ttl = Duration::from_secs(u64::from(ttl).clamp(WORKLOAD_TTL.0, WORKLOAD_TTL.1));
+        let ttl = Duration::from_secs(u64::from(ttl).clamp(range.0, range.1));
         Ok(Identity { dns_names, ..identity(id, ttl) })
     }
 }
@@ -274,6 +281,17 @@ async fn certify(
         error.status()
     })?;
     Ok(CertificateChain { certificates: certified.chain.iter().map(|der| der.to_vec()).collect() })
+}
+
+async fn mint(caller: Caller, identity: Identity, audience: Vec<String>) -> Result<IssueJwtResponse, Status> {
+    let requester = Requester::Node(caller.id);
+    let mint = move || caller.issuer.mint(&identity, &audience, &requester, SystemTime::now());
+    let minted = tokio::task::spawn_blocking(mint).await.expect("the issuer does not panic");
+    let minted = minted.map_err(|error| {
+        tracing::info!(%error, "a JWT-SVID was not issued");
+        error.status()
+    })?;
+    Ok(IssueJwtResponse { token: minted.token.to_string(), expires_at: minted.expires_at.unix_timestamp() })
 }
 
 fn bad_request(reason: csr::Error) -> Status {

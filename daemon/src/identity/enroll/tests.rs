@@ -359,6 +359,39 @@ async fn what_is_no_handshake_is_dropped_and_others_are_served() {
     member.joined().await;
 }
 
+/// spiffe/spire#5585: a node that comes back after the fabric has another root joins by the new bundle file that a person gave it,
+/// and by nothing that the network says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_comes_back_by_a_new_bundle_file_and_a_token() {
+    let (old, new) = (Issuer::start(NodeRules::default()).await, Issuer::start(NodeRules::default()).await);
+    let member = old.member("gw2", Some(&old.token("gw2"))).await;
+    let before = member.joined().await;
+    member.shutdown.cancel();
+    member.handle.stopped().await;
+
+    // With the old bundle file the new issuer is nobody.
+    let token_file = member.config.join_token_file.clone().unwrap();
+    let give = |token: &Token| {
+        fs::write(&token_file, token.reveal().as_str()).unwrap();
+        fs::set_permissions(&token_file, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    give(&new.token("gw2"));
+    let mut config = Config { issuers: vec![new.address.to_string()], ..member.config.clone() };
+    let (handle, shutdown) = start_member(&config, "gw2").await;
+    assert_eq!(handle.live().borrow().clone().unwrap().own.unwrap().serial, before.serial);
+    shutdown.cancel();
+    handle.stopped().await;
+    assert!(token_file.exists());
+
+    config.trust_bundle = new.files.path("root.pem");
+    let (handle, _shutdown) = start_member(&config, "gw2").await;
+    let mut live = handle.live();
+    let joined = live.wait_for(|standing| standing.as_ref().is_some_and(|s| s.own.is_some()));
+    let standing = tokio::time::timeout(LIMIT, joined).await.expect("joins in time").unwrap().clone();
+    let own = standing.unwrap().own.unwrap();
+    assert!(own.serial != before.serial && own.id == before.id);
+}
+
 fn workload(path: &str) -> crate::identity::Identity {
     let (id, ttl) = (domain().member(path).unwrap(), Duration::from_secs(3600));
     let (dns_names, federates_with) = (Vec::new(), Vec::new());
@@ -386,6 +419,15 @@ async fn a_member_supplies_its_workloads_and_goes_on_when_its_issuer_is_dead() {
     assert_eq!((&first.chain, first.key.public()), (&second.chain, second.key.public()), "from the reserve");
     let refused = issue("/ns/other", 0).await.map(drop).unwrap_err();
     assert!(refused.contains("node_paths"), "{refused}");
+
+    let minted = {
+        let (remote, identity) = (remote.clone(), workload("/ns/pay/api"));
+        let mint = move || remote.mint(&identity, &["orders".into()], std::time::SystemTime::now());
+        tokio::task::spawn_blocking(mint).await.unwrap().map_err(|error| error.to_string())
+    };
+    let minted = minted.unwrap();
+    assert_eq!((minted.id.path(), minted.token.split('.').count()), ("/ns/pay/api", 3));
+    assert!(minted.expires_at > minted.issued_at);
 
     issuer.shutdown.cancel();
     issuer.handle.stopped().await;

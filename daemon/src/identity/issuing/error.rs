@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use isthmus_pki::{SpiffeId, authority, csr, key, verify};
+use isthmus_pki::{SpiffeId, authority, csr, jwt, key, verify};
 use tonic::{Code, Status};
 
 use super::limits::Limited;
@@ -93,6 +93,20 @@ pub enum Error {
         /// What they said.
         reason: String,
     },
+    /// A token that can't be made as it is asked for, or a key that can't be endorsed.
+    #[error("{0}")]
+    Token(jwt::Error),
+    /// No key is published yet.
+    #[error("there is no key for tokens yet; try again in a moment")]
+    NoTokenKey,
+    /// The file of the keys for tokens.
+    #[error("{path}: {reason}; move the file away, and new keys are made: tokens of the old ones fail then")]
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// It could not be written down, so it does not happen.
     #[error(transparent)]
     Audit(#[from] audit::Error),
@@ -106,6 +120,7 @@ impl Error {
             Self::Limited { limit: Limited::Requester, .. } => "requester_rate",
             Self::Limited { limit: Limited::Total, .. } => "rate",
             Self::Request(_) => "request",
+            Self::Token(_) => "token",
             Self::Audit(_) => "audit",
             Self::Remote { .. } => "remote",
             Self::Library(_) => "library",
@@ -118,7 +133,9 @@ impl Error {
         match self {
             Self::NotAllowed { .. } => Status::permission_denied("no identity issued"),
             Self::Limited { .. } => Status::resource_exhausted(self.to_string()),
-            Self::Request(_) => Status::invalid_argument(self.to_string()),
+            Self::Request(_) | Self::Token(jwt::Error::Claim(..) | jwt::Error::TooLong { .. }) => {
+                Status::invalid_argument(self.to_string())
+            }
             Self::Audit(_) => Status::unavailable(
                 "the audit log can't be written, so nothing is issued now; the daemon's log says why",
             ),

@@ -1,16 +1,17 @@
 //! A site CA in the hands of a node: issues SVIDs to those who may have them, as fast as they may, and writes down each one.
 //!
-//! `site_ca` reads and checks it, `key` fetches its key, `x509` issues, `limits` says how fast, `requester` who asks. Whatever
+//! `site_ca` reads and checks it, `key` fetches its key, `x509` and `jwt` issue, `limits` says how fast, `requester` who asks. Whatever
 //! is issued is in the audit log before it leaves; if it can't be written, it does not leave.
 
 mod error;
+mod jwt;
 mod key;
 mod latency;
 mod limits;
 mod requester;
 mod site_ca;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod x509;
 
 use std::{
@@ -34,6 +35,7 @@ use super::{
 };
 
 pub use error::Error;
+pub use jwt::JwtSvid;
 pub use limits::Limited;
 
 pub use requester::Requester;
@@ -49,17 +51,35 @@ pub struct Issuer {
     paths: Paths,
     settings: AuditConfig,
     audit: Arc<Log>,
+    keys: Arc<jwt::Keys>,
     limits: Mutex<Limits>,
     /// It was said that this CA ends before what it issues should.
     cut_told: AtomicBool,
 }
 
 impl Issuer {
-    /// Takes a checked CA into service.
-    pub fn new(ca: SiteCa, config: &IssuerConfig, audit: Arc<Log>) -> Arc<Self> {
+    /// Takes a checked CA into service, with the keys for tokens that an earlier run left in the state directory.
+    pub fn new(ca: SiteCa, config: &IssuerConfig, audit: Arc<Log>) -> Result<Arc<Self>, Error> {
+        Ok(Self::with_keys(ca, config, audit, jwt::Keys::open(&config.state_dir)?))
+    }
+
+    /// Takes over from the one before: what both have the same is not begun anew.
+    pub(super) fn after(
+        before: Option<&Self>,
+        ca: SiteCa,
+        config: &IssuerConfig,
+        audit: Arc<Log>,
+    ) -> Result<Arc<Self>, Error> {
+        match before.filter(|before| before.keys.are_of(&config.state_dir)) {
+            Some(before) => Ok(Self::with_keys(ca, config, audit, before.keys.clone())),
+            None => Self::new(ca, config, audit),
+        }
+    }
+
+    fn with_keys(ca: SiteCa, config: &IssuerConfig, audit: Arc<Log>, keys: Arc<jwt::Keys>) -> Arc<Self> {
         let limits = Mutex::new(Limits::new(config.rate, config.requester_rate));
         let (paths, settings) = (config.paths.clone(), config.audit.clone());
-        Arc::new(Self { ca, paths, settings, audit, limits, cut_told: AtomicBool::new(false) })
+        Arc::new(Self { ca, paths, settings, audit, keys, limits, cut_told: AtomicBool::new(false) })
     }
 
     /// Issuing begins: heads of the audit log are signed by this CA from now on, and its log takes the settings of the configuration.
@@ -68,6 +88,8 @@ impl Issuer {
             self.cut_told.store(before.cut_told.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.audit.adjust(&self.settings);
+        let authority = self.ca.authority.clone();
+        self.audit.set_signer(Arc::new(move |head| head.sign(&authority).ok()));
     }
 
     /// The trust domain that it issues in.

@@ -16,10 +16,10 @@ use crate::identity::{
 };
 
 /// A site CA of so many days, in files.
-struct Site {
+pub(super) struct Site {
     dir: TempDir,
-    root: Authority,
-    config: IssuerConfig,
+    pub(super) root: Authority,
+    pub(super) config: IssuerConfig,
 }
 
 fn serial() -> Serial {
@@ -34,9 +34,9 @@ fn domain() -> TrustDomain {
     TrustDomain::parse("td").unwrap()
 }
 
-const WORKLOAD: Requester = Requester::Workload { uid: 7, pid: 8 };
+pub(super) const WORKLOAD: Requester = Requester::Workload { uid: 7, pid: 8 };
 
-fn identity(path: &str) -> Identity {
+pub(super) fn identity(path: &str) -> Identity {
     Identity {
         id: domain().member(path).unwrap(),
         ttl: std::time::Duration::from_secs(3600),
@@ -54,7 +54,7 @@ fn private(path: &Path, text: &str) {
 }
 
 impl Site {
-    fn new(lifetime: Duration) -> Self {
+    pub(super) fn new(lifetime: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = Key::generate(Curve::P384).unwrap();
         let root = Authority::root(&domain(), key, Duration::days(3650), serial(), now().into()).unwrap();
@@ -68,10 +68,10 @@ impl Site {
         Self { dir, root, config }
     }
 
-    fn issuer(&self) -> Arc<Issuer> {
+    pub(super) fn issuer(&self) -> Arc<Issuer> {
         let bundle = Bundle::parse(self.root.certificate()).unwrap();
         let ca = SiteCa::load(&self.config, &bundle, Some("s"), now()).unwrap();
-        Issuer::new(ca, &self.config, Log::open(&self.config.audit, now()).unwrap())
+        Issuer::new(ca, &self.config, Log::open(&self.config.audit, now()).unwrap()).unwrap()
     }
 
     fn verify(&self, chain: &[rustls_pki_types::CertificateDer<'static>]) -> Facts {
@@ -80,13 +80,13 @@ impl Site {
     }
 
     /// Kind, ID and reason of every record but the first.
-    fn log(&self) -> Vec<(String, String, String)> {
+    pub(super) fn log(&self) -> Vec<(String, String, String)> {
         let all = records(&self.config.audit.file).into_iter().skip(1);
         all.map(|record| (record.kind, record.id, record.reason)).collect()
     }
 }
 
-fn site() -> Site {
+pub(super) fn site() -> Site {
     Site::new(Duration::days(90))
 }
 
@@ -252,7 +252,7 @@ fn nothing_outlives_the_site_ca_and_it_is_said_once() {
     // The same CA, loaded again, is not news.
     let bundle = Bundle::parse(site.root.certificate()).unwrap();
     let ca = SiteCa::load(&site.config, &bundle, Some("s"), now()).unwrap();
-    let again = Issuer::new(ca, &site.config, issuer.audit().clone());
+    let again = Issuer::after(Some(&*issuer), ca, &site.config, issuer.audit().clone()).unwrap();
     again.begin(Some(&*issuer));
     let told = warnings(|| drop(again.issue(&identity("/w"), &WORKLOAD, now()).unwrap()));
     assert_eq!(told, "");

@@ -6,7 +6,8 @@ use std::{
 };
 
 use isthmus_pki::{
-    Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain, TrustStore, id, verify::Purpose,
+    Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain, TrustStore, id,
+    verify::{Policy, Purpose},
 };
 use rustls::NamedGroup;
 use tokio::{
@@ -195,6 +196,19 @@ async fn a_root_that_goes_takes_connections_with_it() {
     assert!(pair.talks().await, "another root beside ours changes nothing");
     pair.server.send_modify(|standing| standing.as_mut().unwrap().trust = trust(other.bundle()));
     pair.ends().await;
+}
+
+/// A site CA in the wrong hands: its nodes are cut off from those who know, whatever the root says.
+#[tokio::test]
+async fn a_tainted_site_ca_takes_its_connections_with_it() {
+    let fabric = Fabric::new();
+    let mut pair = connect(fabric.standing("gw2", HOUR), fabric.standing("gw1", HOUR)).await;
+    assert!(pair.talks().await);
+    let tainted = Policy::default().with_tainted([fabric.site.facts().key_sha256.clone()]);
+    let trust = Trust::under(fabric.bundle(), tainted, Vec::new());
+    pair.client.send_modify(|standing| standing.as_mut().unwrap().trust = Arc::new(trust));
+    let second = Duration::from_secs(1);
+    assert!(timeout(second, pair.near.read_u8()).await.expect("closed in time").is_err());
 }
 
 #[tokio::test]

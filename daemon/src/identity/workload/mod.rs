@@ -32,7 +32,10 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{service::Routes, transport::Server as GrpcServer};
 
-use crate::unix_socket::{self, Socket};
+use crate::{
+    descriptors::make_room,
+    unix_socket::{self, Socket},
+};
 
 use super::{
     attest::Attestor, certificates::Ledger, registration::Registry, rotation::ReissueOrder, sds::Names,
@@ -52,6 +55,9 @@ const MAX_MESSAGE: usize = 64 << 10;
 const MAX_HEADERS: u32 = 16 << 10;
 /// What a client may send before it is read. Requests are small, and there may be ten thousand clients.
 const WINDOW: u32 = 64 << 10;
+
+/// Of a connection: the socket, and what stands for the process behind it.
+const DESCRIPTORS: usize = 2;
 
 /// How long connections may take to close when the server stops.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -98,6 +104,7 @@ impl Server {
         tasks: &TaskTracker,
     ) -> Result<Self, unix_socket::Error> {
         let (socket, listener) = Socket::bind(&path, SOCKET_MODE).await?;
+        make_room(settings.limits.connections, DESCRIPTORS);
         let cancel = shutdown.child_token();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let service = Service::new(supply, Shared::new(ledger), cancel.clone());
@@ -130,6 +137,7 @@ impl Server {
 
     /// From now on: true if that is another setting than before.
     pub(super) fn configure(&self, settings: &Settings) -> bool {
+        make_room(settings.limits.connections, DESCRIPTORS);
         let before = self.settings.swap(Arc::new(settings.clone()));
         *before != *settings
     }

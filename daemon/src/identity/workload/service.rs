@@ -91,10 +91,6 @@ fn check_header(metadata: &MetadataMap) -> Result<(), Status> {
     }
 }
 
-fn no_jwt<R>(_: Feed) -> Result<R, Status> {
-    Err(Status::unimplemented("this node issues X.509-SVIDs only, no JWT-SVIDs"))
-}
-
 #[tonic::async_trait]
 impl SpiffeWorkloadApi for Service {
     type FetchX509SVIDStream = Messages<X509svidResponse>;
@@ -119,7 +115,8 @@ impl SpiffeWorkloadApi for Service {
         &self,
         request: Request<JwtsvidRequest>,
     ) -> Result<Response<JwtsvidResponse>, Status> {
-        no_jwt(self.admit(&request)?)
+        let feed = self.admit(&request)?;
+        jwt::fetch(feed, request.into_inner()).await.map(Response::new)
     }
 
     async fn fetch_jwt_bundles(

@@ -1,0 +1,22 @@
+//! Keeps the bundle up to date as time goes by: keys for tokens are made, come into use and go.
+
+use std::time::{Duration, SystemTime};
+
+use super::handle::Handle;
+
+/// Longest sleep: the wall clock may jump, and keys live by the wall clock.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
+const MIN_SLEEP: Duration = Duration::from_secs(1);
+
+/// Until the shutdown.
+pub(super) async fn run(handle: Handle) {
+    let shutdown = handle.shutdown().clone();
+    loop {
+        let now = SystemTime::now();
+        let due = handle.republish(now).await.and_then(|due| due.duration_since(now).ok());
+        let sleep = tokio::time::sleep(due.unwrap_or(MAX_SLEEP).clamp(MIN_SLEEP, MAX_SLEEP));
+        if shutdown.run_until_cancelled(sleep).await.is_none() {
+            return;
+        }
+    }
+}
