@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
@@ -101,6 +102,16 @@ pub(crate) enum Noun {
     Svid {
         #[command(subcommand)]
         verb: SvidVerb,
+    },
+    /// Keys that change hands: leaves, site CAs, roots; and what to do when one is in a stranger's hands.
+    Rotate {
+        #[command(subcommand)]
+        verb: RotateVerb,
+    },
+    /// Join tokens of an issuer: each lets one node of its site in, once.
+    Token {
+        #[command(subcommand)]
+        verb: TokenVerb,
     },
     /// Configuration files.
     Config {
@@ -234,6 +245,127 @@ pub(crate) struct SvidFetch {
     pub(crate) write: Option<PathBuf>,
 }
 
+/// How to order a step of a rotation.
+#[derive(Args, Debug)]
+pub(crate) struct Ordering {
+    /// Show what would be done, or what stands in the way, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Pass over nodes that lag and times that have not come; the reason goes into the journal.
+    #[arg(long = "override", value_name = "REASON")]
+    pub(crate) override_reason: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RotateVerb {
+    /// Where every rotation stands: what is done, what can be ordered, what waits and for whom.
+    Status,
+    /// Give every workload a new certificate now.
+    Leaf(Ordering),
+    /// The site's CA, under the same root.
+    #[command(subcommand)]
+    Intermediate(IntermediateVerb),
+    /// The fabric's root.
+    #[command(subcommand)]
+    Root(RootVerb),
+    /// A site CA's key is in a stranger's hands: move its leaves to the prepared CA and refuse what it issued.
+    Taint {
+        /// First digits, 8 or more, of the CA's key, as `rotate status` shows it.
+        ca: String,
+        /// What happened; goes into the statement that other nodes get.
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+    /// Take a root's CRL that lists the tainted CA, for verifiers that are not ours.
+    Revoke {
+        /// First digits, 8 or more, of the CA's key.
+        ca: String,
+        /// The CRL that the root signed, PEM or DER.
+        #[arg(long, value_name = "FILE")]
+        crl: PathBuf,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+    /// A node is gone for good: wait for it no longer.
+    Forget {
+        /// Its name.
+        node: String,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IntermediateVerb {
+    /// Make the next CA's key, which stays here, and a request for its certificate.
+    Prepare {
+        /// Write the request here too; by default it is printed.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+    /// Take the certificate that the ceremony made.
+    Install {
+        /// The certificate, PEM or DER.
+        certificate: PathBuf,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+    /// Issue with the prepared CA from now on.
+    Activate(Ordering),
+    /// Destroy the keys of CAs whose last leaf is dead.
+    Retire(Ordering),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RootVerb {
+    /// Put a charter in force that adds a root, or changes which CAs are pinned.
+    Publish {
+        /// The charter, as `isthmus-ca charter sign` wrote it.
+        charter: PathBuf,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+    /// Issue with the prepared CA under the new root from now on.
+    Activate {
+        /// What was checked, such as "certs doctor on east and west": that Istio's cacerts of every cluster hold the new root.
+        #[arg(long, value_name = "TEXT")]
+        istio_checked: Option<String>,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+    /// Put a charter in force that drops the old root.
+    Retire {
+        /// The charter, signed by the old root and the new one.
+        charter: PathBuf,
+        #[command(flatten)]
+        ordering: Ordering,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Makes a token and prints it, this once: put it into the file that [identity] join_token_file of that node names, mode 0600.
+    Create {
+        /// Name of the node that may join with it, as in its [node].
+        #[arg(long, value_name = "NAME")]
+        node: String,
+        /// How long it can be used: 30s to 7d.
+        #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+        ttl: Duration,
+    },
+    /// Tokens that can be used, and for a day those that were or have expired; none is shown itself.
+    List,
+    /// Takes an unused token back.
+    Revoke {
+        /// As `token list` shows it.
+        id: String,
+    },
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
     /// Validates a configuration with `isthmusd --check` and exits as that does: 0 valid, 3 invalid.
@@ -270,8 +402,9 @@ impl Noun {
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
             Self::Peers | Self::Tunnel { verb: None } => true,
             Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
+            Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
             Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,
-            Self::Audit { .. } | Self::Generate { .. } => false,
+            Self::Audit { .. } | Self::Token { .. } | Self::Generate { .. } => false,
         }
     }
 }
@@ -323,5 +456,7 @@ mod tests {
         assert!(watch("isthmusctl tunnel offload --watch").is_ok());
         assert!(watch("isthmusctl tunnel offload udp-gso off --watch").is_err());
         assert!(watch("isthmusctl certs inspect a.pem --watch").is_err());
+        assert!(watch("isthmusctl rotate status --watch").is_ok());
+        assert!(watch("isthmusctl rotate leaf --watch").is_err());
     }
 }

@@ -145,12 +145,9 @@ impl Server {
     }
 }
 
-/// A client of the control API of the daemon at `server`.
-///
-/// # Errors
-/// As [`Server::connect`].
-pub(crate) async fn control(server: &Server) -> Result<ControlClient<Channel>, Failure> {
-    Ok(ControlClient::new(server.connect().await?).max_decoding_message_size(LARGEST_ANSWER))
+/// A client of the control API on a connection.
+pub(crate) fn control(channel: Channel) -> ControlClient<Channel> {
+    ControlClient::new(channel).max_decoding_message_size(LARGEST_ANSWER)
 }
 
 /// The status was made here from a broken connection, not sent by the server.

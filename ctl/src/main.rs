@@ -18,11 +18,14 @@ mod offloads;
 mod output;
 mod page;
 mod peers;
+mod rotate;
+mod rotate_status;
 mod routes;
 mod status;
 mod svid;
 mod svid_files;
 mod text;
+mod token;
 mod tunnel;
 mod watch;
 
@@ -30,7 +33,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RoutesVerb, SvidVerb, TunnelVerb};
+use crate::cli::{
+    Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RotateVerb, RoutesVerb, SvidVerb, TunnelVerb,
+};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -73,7 +78,10 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Certs { verb: Some(CertsVerb::Doctor(doctor)) } => certs_doctor::doctor(&output, &doctor),
+        Noun::Token { verb } => token::run(&client::Server::control(&arguments.socket), &output, &verb),
         Noun::Svid { verb: SvidVerb::Fetch(fetch) } => svid::fetch(&output, &fetch),
+        Noun::Rotate { verb: RotateVerb::Status } => ask.show(&rotate_status::Query),
+        Noun::Rotate { verb } => rotate::run(&client::Server::control(&arguments.socket), &output, verb),
         Noun::Config { verb: ConfigVerb::Check { file } } => config::check(&output, &file),
         Noun::Audit { verb } => audit::run(&output, verb),
         Noun::Generate { what } => generate::generate(what),

@@ -1,10 +1,12 @@
 //! Asking the daemon once, or each second until interrupted.
 
 use std::convert::Infallible;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
 use isthmus_proto::control::control_client::ControlClient;
+use isthmus_proto::rotation::rotation_client::RotationClient;
 use tokio::runtime;
 use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
@@ -16,8 +18,35 @@ use crate::output::{Document, Output};
 
 const EACH: Duration = Duration::from_secs(1);
 
-/// A connected client of the control API.
-pub(crate) type Client = ControlClient<Channel>;
+/// A connected client of the control socket: of the control API itself, and of the services beside it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    control: ControlClient<Channel>,
+    /// Rotations.
+    pub(crate) rotation: RotationClient<Channel>,
+}
+
+impl Client {
+    /// All services of one connection.
+    pub(crate) fn new(channel: Channel) -> Self {
+        let control = client::control(channel.clone());
+        Self { control, rotation: RotationClient::new(channel) }
+    }
+}
+
+impl Deref for Client {
+    type Target = ControlClient<Channel>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.control
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.control
+    }
+}
 
 /// A question about the daemon's state: one request, and the document made of its answer.
 pub(crate) trait Question {
@@ -97,7 +126,7 @@ async fn ask<Q: Question>(
 ) -> Result<Q::Document, Failure> {
     let client = match client {
         Some(client) => client,
-        None => client.insert(client::control(server).await?),
+        None => client.insert(Client::new(server.connect().await?)),
     };
     let answer = question.ask(client).await.map_err(|status| server.failed(&status))?;
     question.document(answer.into_inner())

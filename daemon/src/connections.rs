@@ -69,6 +69,11 @@ impl<S> Drop for Guest<S> {
 }
 
 impl<S> Guest<S> {
+    /// The connection itself.
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
     /// The stream, unless it has to leave; then whoever waits for it is woken.
     fn stay(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut S>>
     where

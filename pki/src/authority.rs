@@ -172,6 +172,11 @@ impl Authority {
         self.facts.site() == Some(site)
     }
 
+    /// Signs a message with the CA's key: ECDSA in DER, with the hash of the key's curve.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        self.issuer.key().sign(message).map_err(|e| Error::Sign(e.to_string()))
+    }
+
     /// The trust domain it serves.
     pub fn trust_domain(&self) -> &TrustDomain {
         &self.trust_domain

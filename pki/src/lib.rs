@@ -7,6 +7,7 @@
 //! checks the issuer's log, [`inspect`] explains a file.
 //! For the programs of others: [`x509`] reads what their CAs make, [`families`] says what their verifiers say, [`istio`] plans what
 //! istiod is given, [`doctor`] examines meshes.
+//! [`charter`] is the fabric's signed constitution, [`rotation`] the order in which keys change hands without anybody noticing.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ pub mod audit;
 pub mod authority;
 pub mod blocks;
 pub mod bundle;
+pub mod charter;
 pub mod crl;
 pub mod csr;
 pub mod doctor;
@@ -25,11 +27,16 @@ pub mod istio;
 mod json;
 pub mod jwt;
 pub mod key;
+pub mod keyhash;
 pub mod kubernetes;
 pub mod plan;
 pub mod profile;
+pub mod renewal;
+pub mod rotation;
 pub mod shamir;
 pub mod share;
+pub mod signed_by;
+pub mod statement;
 pub mod transcript;
 pub mod verify;
 pub mod words;
@@ -37,11 +44,13 @@ pub mod x509;
 
 pub use authority::{Authority, Issued};
 pub use bundle::{Bundle, TrustStore};
+pub use charter::Charter;
 pub use crl::{Crl, CrlError};
 pub use facts::Facts;
 pub use id::{SpiffeId, TrustDomain};
 pub use isthmus_token as token;
 pub use key::{Curve, Key, PublicKey};
+pub use keyhash::KeyHash;
 pub use profile::{Profile, Serial};
 
 #[cfg(test)]

@@ -64,6 +64,11 @@ impl Fabric {
         self.root.certificate().clone()
     }
 
+    /// The root and its key.
+    pub(crate) fn root_with_key(&self) -> (&Authority, &Key) {
+        (&self.root, &self.root_key)
+    }
+
     pub(crate) fn bundle(&self) -> Bundle {
         Bundle::parse(self.root.certificate()).unwrap()
     }

@@ -25,6 +25,40 @@ pub mod control {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/isthmus.v1.bin");
 }
 
+/// What nodes ask of the issuers of their site: `Issuance` of `proto/issuance.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod issuance {
+    include!("gen/issuance.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/issuance.bin");
+}
+
+/// Join tokens of an issuer: `Tokens` of `proto/tokens.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod tokens {
+    include!("gen/tokens.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/tokens.bin");
+}
+
 /// The SPIFFE Workload API: `proto/workload.proto`, which has no package.
 #[allow(
     missing_docs,
@@ -92,4 +126,21 @@ pub mod sds {
 
     /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/sds.bin");
+}
+
+/// Rotation and incidents of a site's keys: `Rotation` of `proto/rotation.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod rotation {
+    include!("gen/rotation.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/rotation.bin");
 }

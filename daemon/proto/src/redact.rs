@@ -3,7 +3,9 @@
 use std::fmt;
 
 use crate::{
+    issuance::{EnrollRequest, IssueJwtResponse},
     sds::envoy::{config::core::v3::DataSource, service::discovery::v3::DiscoveryResponse},
+    tokens::CreateTokenResponse,
     workload::{Jwtsvid, ValidateJwtsvidRequest, X509svid},
 };
 
@@ -28,6 +30,27 @@ impl fmt::Debug for Jwtsvid {
 impl fmt::Debug for ValidateJwtsvidRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ValidateJwtsvidRequest").field("audience", &self.audience).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for EnrollRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnrollRequest")
+            .field("site", &self.site)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IssueJwtResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssueJwtResponse").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CreateTokenResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CreateTokenResponse").field("info", &self.info).finish_non_exhaustive()
     }
 }
 

@@ -34,6 +34,11 @@ fn root() -> PathBuf {
 
 fn generate(out: &Path) {
     let usual = "tonic_prost::ProstCodec";
+    // Code of one package gets one name: the first go out of the way.
+    for module in ["issuance", "rotation", "tokens"] {
+        compile(out, &[&format!("{module}.proto")], module, usual);
+        fs::rename(out.join("isthmus.v1.rs"), out.join(format!("{module}.rs"))).expect(module);
+    }
     compile(out, &["control.proto"], "isthmus.v1", usual);
     compile(out, &["workload.proto"], "workload", "crate::codec::LeanCodec");
     compile(out, &["sds/secret.proto", "sds/tls.proto"], "sds", "crate::codec::LeanCodec");
@@ -61,6 +66,9 @@ fn compile(out: &Path, files: &[&str], module: &str, codec: &str) {
             ".X509SVID",
             ".JWTSVID",
             ".ValidateJWTSVIDRequest",
+            ".isthmus.v1.EnrollRequest",
+            ".isthmus.v1.IssueJwtResponse",
+            ".isthmus.v1.CreateTokenResponse",
             ".envoy.config.core.v3.DataSource",
             ".envoy.service.discovery.v3.DiscoveryResponse",
         ])

@@ -1,17 +1,20 @@
 //! The control API on a unix socket: translation only, it owns no state.
 //!
-//! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node. One call
-//! changes something, `SetOffload`, and whoever may ask may make it: it costs speed at most, until the next start.
+//! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node.
+//! Whoever may ask may also change what can be changed: `SetOffload` costs speed at most, until the next start; `Tokens` lets nodes join;
+//! `Rotation` is for those who are trusted with the site's CA, writes down every order, and refuses what would cut a node off.
 
 mod bgp;
 mod certificates;
 mod config;
 mod incoming;
 mod peers;
+mod rotation;
 mod routes;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod tunnel;
 
 use std::{
@@ -28,6 +31,8 @@ use isthmus_proto::control::{
     SetOffloadRequest, SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
+use isthmus_proto::rotation::rotation_server::RotationServer;
+use isthmus_proto::tokens::tokens_server::TokensServer;
 use tokio::{sync::watch, task::JoinHandle};
 use tonic::{Request, Response, Status};
 
@@ -119,10 +124,14 @@ pub async fn start(
 ) -> Result<JoinHandle<()>, unix_socket::Error> {
     let (socket, listener) = Socket::bind(&config.socket, SOCKET_MODE).await?;
     tracing::info!(socket = %config.socket.display(), "serving the control API");
+    let rotation = RotationServer::new(rotation::Service { parts: parts.clone() });
+    let tokens = TokensServer::new(tokens::Service { parts: parts.clone() });
     let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .add_service(service)
+        .add_service(rotation.max_decoding_message_size(rotation::MAX_ORDER_BYTES))
+        .add_service(tokens.max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(incoming::incoming(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
         let patience = async {

@@ -76,8 +76,13 @@ fn of_fib(handle: &fib::Handle) -> Subsystem {
 }
 
 fn of_identity(handle: &identity::Handle) -> Subsystem {
-    let (well, summary) = handle.summary();
-    subsystem("identity", if well { Health::Ok } else { Health::Failed }, summary, &[])
+    let (condition, summary) = handle.summary();
+    let health = match condition {
+        identity::Condition::Well => Health::Ok,
+        identity::Condition::Degraded => Health::Degraded,
+        identity::Condition::Failed => Health::Failed,
+    };
+    subsystem("identity", health, summary, &[])
 }
 
 /// Some down: degraded. All of several down, or the only one: failed.

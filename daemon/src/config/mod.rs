@@ -189,7 +189,7 @@ struct Raw {
     federation: Option<Spanned<identity::RawFederationConfig>>,
     api: Option<api::RawConfig>,
     metrics: Option<metrics::RawConfig>,
-    fabric: Option<Spanned<toml::Table>>,
+    fabric: Option<Spanned<identity::RawFabricConfig>>,
     dns: Option<Spanned<toml::Table>>,
     audit: Option<Spanned<identity::RawAuditConfig>>,
 }
@@ -205,7 +205,7 @@ struct RawNode {
 impl Raw {
     /// `None` only if a problem was recorded; a section that fails does not keep the others from being checked.
     fn check(self, c: &mut Checker<'_>, path: &Path) -> Option<Config> {
-        for (name, section) in [("fabric", &self.fabric), ("dns", &self.dns)] {
+        for (name, section) in [("dns", &self.dns)] {
             unsupported(c, section.as_ref().map(Spanned::span), &format!("[{name}]"));
         }
         check_dependencies(&self, c);
@@ -218,7 +218,14 @@ impl Raw {
         let interface = tunnel.as_ref().and_then(Option::as_ref).map(|t| t.interface.clone());
         let stale_time = bgp.as_ref().and_then(Option::as_ref).map(|bgp| bgp.graceful_restart);
         let fib = self.fib.map(|raw| raw.into_inner().check(c, interface, stale_time.unwrap_or_default()));
-        let identity = self.identity.map(|raw| raw.into_inner().check(c));
+        let is_issuer = self.issuer.is_some();
+        let fabric = self.fabric.map(Spanned::into_inner).unwrap_or_default().check(c, &state_dir);
+        let identity = match (self.identity, fabric) {
+            (Some(raw), Some(fabric)) => Some(raw.into_inner().check(c, &state_dir, is_issuer, fabric)),
+            // A problem of [fabric] was recorded.
+            (Some(_), None) => Some(None),
+            (None, _) => None,
+        };
         let audit = self.audit.map(|raw| raw.into_inner().check(c, &state_dir));
         let issuer = self
             .issuer
@@ -253,11 +260,12 @@ fn all_or_none<T>(section: Option<Option<T>>) -> Option<Option<T>> {
 
 /// Sections that are useless, or dangerous, without another one.
 fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
-    if let Some(section) = raw.workload_api.as_ref().filter(|_| raw.issuer.is_none()) {
+    let asks = raw.identity.as_ref().is_some_and(|identity| identity.get_ref().has_issuers());
+    if let Some(section) = raw.workload_api.as_ref().filter(|_| raw.issuer.is_none() && !asks) {
         c.problem(
             section.span(),
             "[workload_api] has nobody to issue its SVIDs",
-            "add [issuer] with this site's CA, or serve the Workload API on a node that holds it",
+            "add [issuer] with this site's CA, or issuers to [identity]: nodes that hold it",
         );
     }
     if let Some(section) = raw.identity.as_ref()
@@ -283,11 +291,18 @@ fn check_dependencies(raw: &Raw, c: &mut Checker<'_>) {
             "add [issuer] with this site's CA, or remove the section",
         );
     }
+    if let Some(section) = raw.fabric.as_ref().filter(|_| raw.identity.is_none()) {
+        c.problem(
+            section.span(),
+            "[fabric] has no use without an identity",
+            "add [identity] with trust_bundle, svid and key: its roots are what the charter is checked against",
+        );
+    }
     if let Some(section) = raw.issuer.as_ref().filter(|_| raw.identity.is_none()) {
         c.problem(
             section.span(),
             "[issuer] does not know which root its CA hangs on",
-            "add [identity] with trust_bundle, svid and key",
+            "add [identity] with trust_bundle",
         );
     }
 }

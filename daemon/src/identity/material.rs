@@ -1,17 +1,15 @@
-//! What the node itself is: SVID, key and trust bundle, loaded from files and checked before anything uses them.
+//! What the node itself is: trust bundle and SVID, loaded from files and checked before anything uses them.
 
 use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
-use isthmus_pki::{
-    Bundle, Facts, Key, SpiffeId, TrustStore, authority,
-    verify::{self, Purpose, Verified},
-};
-use rustls_pki_types::CertificateDer;
+use isthmus_pki::{Bundle, Facts, TrustStore};
 
 use super::{
     certificates::{CertificateInfo, Kind},
-    config::Config,
+    config::{Config, SvidFiles},
+    enroll::state,
     files::{self, FileError},
+    own::{self, Own},
 };
 
 /// Why the node's identity can't be used. Every message names the file, whose fault it is and the remedy.
@@ -20,49 +18,27 @@ pub enum Error {
     /// A file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The SVID is refused by our own verifier.
+    /// The SVID is not one, or not ours.
     #[error(
         "{svid}: {reason} (checked against {bundle}); sign a new certificate with `isthmus-ca node sign`"
     )]
-    Refused {
+    Svid {
         /// File of the SVID.
         svid: PathBuf,
         /// File of the trust bundle.
         bundle: PathBuf,
-        /// The verifier's verdict.
-        reason: verify::Error,
+        /// What is wrong with it.
+        reason: own::Error,
     },
-    /// Key and certificate don't belong together.
-    #[error("{svid} and {key}: {reason}; use the key that the certificate was requested with")]
-    KeyMismatch {
+    /// Key and certificate don't belong together: perhaps only one of the two was replaced.
+    #[error("{svid} and {key}: {reason}")]
+    Pair {
         /// File of the SVID.
         svid: PathBuf,
         /// File of the key.
         key: PathBuf,
         /// Which keys they are.
-        reason: Box<authority::Error>,
-    },
-    /// The SVID is somebody else's.
-    #[error(
-        "{svid}: the certificate belongs to {found}, but [node] says site {site:?}, name {name:?}; fix [node] or sign a certificate for it"
-    )]
-    NotThisNode {
-        /// File of the SVID.
-        svid: PathBuf,
-        /// Whose it is.
-        found: SpiffeId,
-        /// From [node].
-        site: String,
-        /// From [node].
-        name: String,
-    },
-    /// The SVID is not a node's.
-    #[error("{svid}: {found} is not a node's ID, spiffe://TRUST-DOMAIN/site/SITE/node/NAME")]
-    NotANode {
-        /// File of the SVID.
-        svid: PathBuf,
-        /// Whose it is.
-        found: SpiffeId,
+        reason: own::Error,
     },
 }
 
@@ -73,70 +49,92 @@ pub struct Material {
     pub bundle: Bundle,
     /// The bundle as the verifier wants it.
     pub store: TrustStore,
-    /// Own certificate, then the site CA.
-    pub chain: Vec<CertificateDer<'static>>,
-    /// The key of the first certificate.
-    pub key: Arc<Key>,
-    /// Who we are.
-    pub id: SpiffeId,
-    certificates: Vec<CertificateInfo>,
+    /// The SVID; `None` until the node has joined.
+    pub own: Option<Arc<Own>>,
+    roots: Vec<CertificateInfo>,
 }
 
 impl Material {
-    /// Reads and checks the files of `[identity]`; `expected` is site and name of `[node]`.
+    /// Reads and checks the files of `[identity]`, and the SVID that was renewed last; the younger of the two is the node's.
+    /// `expected` is site and name of `[node]`.
     pub fn load(config: &Config, expected: Option<(&str, &str)>, now: SystemTime) -> Result<Self, Error> {
-        let bundle = files::bundle(&config.trust_bundle)?;
-        let chain = files::certificates(&config.svid)?;
-        let key = files::key(&config.key)?;
+        Self::load_under(config, files::bundle(&config.trust_bundle)?, expected, now)
+    }
+
+    /// The same, under these roots instead of the trust bundle's.
+    pub(super) fn load_under(
+        config: &Config,
+        bundle: Bundle,
+        expected: Option<(&str, &str)>,
+        now: SystemTime,
+    ) -> Result<Self, Error> {
         let store = TrustStore::from(bundle.clone());
-        let verified = check_chain(config, &chain, &store, now)?;
-        authority::check_key(&verified.leaf, &key).map_err(|reason| Error::KeyMismatch {
-            svid: config.svid.clone(),
-            key: config.key.clone(),
-            reason: Box::new(reason),
-        })?;
-        check_name(config, &verified.id, expected)?;
-        let certificates = infos(config, &bundle, &chain);
-        Ok(Self { bundle, store, chain, key: Arc::new(key), id: verified.id, certificates })
+        let renewed = renewed(config, &store, expected, now);
+        let signed = match config.files.as_ref().map(|files| from_files(config, files, &store, expected, now))
+        {
+            Some(Err(error)) if renewed.is_some() => {
+                tracing::info!(%error, "the SVID of the ceremony is not used any more");
+                None
+            }
+            other => other.transpose()?,
+        };
+        let own = [signed, renewed].into_iter().flatten().max_by_key(|own| own.life.not_before);
+        let roots = roots(config, &bundle);
+        Ok(Self { bundle, store, own: own.map(Arc::new), roots })
+    }
+
+    /// The same with another SVID.
+    pub(super) fn with(&self, own: Arc<Own>) -> Self {
+        Self { own: Some(own), ..self.clone() }
     }
 
     /// Facts of the roots, the node's certificate and the CAs after it.
-    pub fn certificates(&self) -> &[CertificateInfo] {
-        &self.certificates
+    pub fn certificates(&self) -> Vec<CertificateInfo> {
+        let own = self.own.iter().flat_map(|own| own.certificates());
+        self.roots.iter().chain(own).cloned().collect()
     }
 }
 
-fn check_chain(
+fn from_files(
     config: &Config,
-    chain: &[CertificateDer<'static>],
+    SvidFiles { svid, key }: &SvidFiles,
     store: &TrustStore,
+    expected: Option<(&str, &str)>,
     now: SystemTime,
-) -> Result<Verified, Error> {
-    let refused =
-        |reason| Error::Refused { svid: config.svid.clone(), bundle: config.trust_bundle.clone(), reason };
-    verify::verify(chain, store, Purpose::Server, now.into()).map_err(refused)?;
-    verify::verify(chain, store, Purpose::Client, now.into()).map_err(refused)
+) -> Result<Own, Error> {
+    let pair = (files::certificates(svid)?, files::key(key)?);
+    Own::check(pair.0, pair.1, svid, store, expected, now).map_err(|reason| match reason {
+        own::Error::KeyMismatch(_) => Error::Pair { svid: svid.clone(), key: key.clone(), reason },
+        _ => Error::Svid { svid: svid.clone(), bundle: config.trust_bundle.clone(), reason },
+    })
 }
 
-fn check_name(config: &Config, id: &SpiffeId, expected: Option<(&str, &str)>) -> Result<(), Error> {
-    let svid = || config.svid.clone();
-    match (id.node(), expected) {
-        (None, _) => Err(Error::NotANode { svid: svid(), found: id.clone() }),
-        (Some(found), Some((site, name))) if found != (site, name) => {
-            Err(Error::NotThisNode { svid: svid(), found: id.clone(), site: site.into(), name: name.into() })
+/// What the node wrote itself is never a reason not to start: another root, another name or a damaged disk only mean that it has to
+/// be had again.
+fn renewed(
+    config: &Config,
+    store: &TrustStore,
+    expected: Option<(&str, &str)>,
+    now: SystemTime,
+) -> Option<Own> {
+    let path = state::path(&config.state_dir);
+    let (chain, key) = match state::read(&path) {
+        Ok(pair) => pair?,
+        Err(error) => {
+            tracing::warn!(%error, "the renewed SVID can't be used");
+            return None;
         }
-        _ => Ok(()),
+    };
+    match Own::check(chain, key, &path, store, expected, now) {
+        Ok(own) => Some(own),
+        Err(error) => {
+            tracing::warn!(file = %path.display(), %error, "the renewed SVID can't be used");
+            None
+        }
     }
 }
 
-fn infos(config: &Config, bundle: &Bundle, chain: &[CertificateDer<'static>]) -> Vec<CertificateInfo> {
-    let info = |kind, der: &CertificateDer<'_>, path: &PathBuf| {
-        Facts::parse(der).ok().map(|facts| CertificateInfo::new(kind, &facts, Some(path.clone())))
-    };
-    let roots = bundle.anchors().iter().filter_map(|der| info(Kind::Root, der, &config.trust_bundle));
-    let own = chain.iter().enumerate().filter_map(|(index, der)| {
-        let kind = if index == 0 { Kind::NodeSvid } else { Kind::SiteCa };
-        info(kind, der, &config.svid)
-    });
-    roots.chain(own).collect()
+fn roots(config: &Config, bundle: &Bundle) -> Vec<CertificateInfo> {
+    let info = |facts: Facts| CertificateInfo::new(Kind::Root, &facts, Some(config.trust_bundle.clone()));
+    bundle.anchors().iter().filter_map(|der| Facts::parse(der).ok().map(info)).collect()
 }

@@ -30,24 +30,24 @@ use tonic::{
 
 use super::*;
 
-const NODE: (&str, &str) = ("aws-use1", "gw1");
+pub(super) const NODE: (&str, &str) = ("aws-use1", "gw1");
 
 /// A node's files in a directory of their own, as the ceremony leaves them.
-struct Files {
-    dir: TempDir,
-    root: Authority,
+pub(super) struct Files {
+    pub(super) dir: TempDir,
+    pub(super) root: Authority,
 }
 
 fn serial() -> Serial {
     Serial::from_random(rand::random())
 }
 
-fn domain() -> TrustDomain {
+pub(super) fn domain() -> TrustDomain {
     TrustDomain::parse("fabric.example").unwrap()
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let key = Key::generate(Curve::P384).unwrap();
         let now = SystemTime::now().into();
         let root = Authority::root(&domain(), key, time::Duration::days(3650), serial(), now).unwrap();
@@ -58,17 +58,17 @@ impl Files {
         this
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str, mode: u32) {
+    pub(super) fn write(&self, name: &str, text: &str, mode: u32) {
         fs::remove_file(self.path(name)).ok();
         fs::write(self.path(name), text).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn new_site(&self, site: &str) {
+    pub(super) fn new_site(&self, site: &str) {
         let key = Key::generate(Curve::P256).unwrap();
         let profile = Profile::SiteCa { site: site.into(), lifetime: time::Duration::days(90) };
         let issued = self.root.issue(&profile, &key.public(), serial(), SystemTime::now().into()).unwrap();
@@ -76,14 +76,14 @@ impl Files {
         self.write("site-ca.key", &key.to_pem(), 0o600);
     }
 
-    fn site(&self) -> Authority {
+    pub(super) fn site(&self) -> Authority {
         let key = Key::from_pem(&fs::read(self.path("site-ca.key")).unwrap(), None).unwrap();
         let certificate =
             bundle::certificates(&fs::read(self.path("site-ca.pem")).unwrap()).unwrap().remove(0);
         Authority::load(certificate, key).unwrap()
     }
 
-    fn svid(&self, path: &str) -> (Vec<CertificateDer<'static>>, Key) {
+    pub(super) fn svid(&self, path: &str) -> (Vec<CertificateDer<'static>>, Key) {
         let (site, key) = (self.site(), Key::generate(Curve::P256).unwrap());
         let id = domain().member(path).unwrap();
         let profile = Profile::Svid { id, dns_names: vec![], lifetime: time::Duration::days(1) };
@@ -91,34 +91,41 @@ impl Files {
         (vec![issued.certificate, site.certificate().clone()], key)
     }
 
-    fn new_node(&self, site: &str, name: &str) {
+    pub(super) fn new_node(&self, site: &str, name: &str) {
         let (chain, key) = self.svid(id::node_id(&domain(), site, name).unwrap().path());
         self.write("node.pem", &bundle::to_pem(&chain), 0o644);
         self.write("node.key", &key.to_pem(), 0o600);
     }
 
-    fn config(&self) -> Config {
+    pub(super) fn config(&self) -> Config {
         Config {
             trust_bundle: self.path("root.pem"),
-            svid: self.path("node.pem"),
-            key: self.path("node.key"),
+            files: Some(SvidFiles { svid: self.path("node.pem"), key: self.path("node.key") }),
+            join_token_file: None,
+            issuers: Vec::new(),
+            state_dir: self.path("state"),
+            rotation: rotation::Config {
+                charter: None,
+                longest_leaf: Duration::from_secs(86_400),
+                dir: self.path("state/identity/rotation"),
+            },
         }
     }
 
-    fn issuer(&self) -> IssuerConfig {
+    pub(super) fn issuer(&self) -> IssuerConfig {
         IssuerConfig::new(self.path("site-ca.pem"), self.path("site-ca.key"), self.dir.path())
     }
 
-    fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
+    pub(super) fn workload_api(&self, entries: Vec<Entry>) -> WorkloadApiConfig {
         let settings = Settings::default();
         WorkloadApiConfig { socket: self.path("workload.sock"), kubernetes: None, entries, settings }
     }
 
-    fn bundle(&self) -> Bundle {
+    pub(super) fn bundle(&self) -> Bundle {
         Bundle::parse(self.root.certificate()).unwrap()
     }
 
-    fn load(&self) -> Result<Material, MaterialError> {
+    pub(super) fn load(&self) -> Result<Material, MaterialError> {
         Material::load(&self.config(), Some(NODE), SystemTime::now())
     }
 }
@@ -307,7 +314,7 @@ async fn shows_what_it_holds() {
     assert_eq!(kinds, [Kind::Root, Kind::NodeSvid, Kind::SiteCa]);
     assert_eq!(node.handle.spiffe_id().unwrap(), "spiffe://fabric.example/site/aws-use1/node/gw1");
     let (fine, summary) = node.handle.summary();
-    assert!(fine && summary.contains("0 workload SVIDs"), "{summary}");
+    assert!(fine == Condition::Well && summary.contains("0 workload SVIDs"), "{summary}");
 }
 
 #[tokio::test]
@@ -445,11 +452,6 @@ fn material_is_refused_with_file_and_remedy() {
     has(&error(files.load()), &["node.key", "no such file"]);
 
     let files = Files::new();
-    let at = |now| Material::load(&files.config(), Some(NODE), now);
-    let day = Duration::from_secs(86_400);
-    has(&error(at(SystemTime::now() - day)), &["node.pem", "is valid from", "clock says", "check the clock"]);
-    has(&error(at(SystemTime::now() + 2 * day)), &["node.pem", "expired"]);
-
     files.new_node("aws-use1", "gw2");
     has(&error(files.load()), &["node.pem", "node/gw2", "name \"gw1\""]);
     let (chain, key) = files.svid("/ns/a/sa/b");
@@ -463,6 +465,48 @@ fn material_is_refused_with_file_and_remedy() {
     symlink("/dev/zero", files.path("endless")).unwrap();
     let config = Config { trust_bundle: files.path("endless"), ..files.config() };
     has(&error(Material::load(&config, None, SystemTime::now())), &["endless"]);
+}
+
+/// Tunnels and routes don't depend on it: the daemon runs, and says what is wrong.
+#[test]
+fn an_svid_out_of_its_time_is_loaded_and_not_believed() {
+    let files = Files::new();
+    let day = Duration::from_secs(86_400);
+    let at = |now| {
+        let material = Material::load(&files.config(), Some(NODE), now).unwrap();
+        error(material.own.unwrap().believed(&material.store, now))
+    };
+    has(&at(SystemTime::now() - day), &["is valid from", "clock says", "check the clock"]);
+    has(&at(SystemTime::now() + 2 * day), &["expired"]);
+    // spiffe/spire#1305: long away, and every root that the node knows has ended meanwhile.
+    has(&at(SystemTime::now() + 4000 * day), &["no root of trust domain", "expired"]);
+}
+
+#[test]
+fn the_younger_of_the_ceremonys_and_the_renewed_svid_is_used() {
+    let files = Files::new();
+    let path = enroll::state::path(&files.path("state"));
+    let (chain, key) = files.svid(id::node_id(&domain(), NODE.0, NODE.1).unwrap().path());
+    let serial = |material: Material| material.own.unwrap().serial.clone();
+    let of = |chain: &[CertificateDer<'_>]| isthmus_pki::Facts::parse(&chain[0]).unwrap().serial;
+    let signed = serial(files.load().unwrap());
+    // Renewed in the same second: one of the two, and it stays that one.
+    std::thread::sleep(Duration::from_millis(1100));
+    let (renewed, renewed_key) = files.svid(id::node_id(&domain(), NODE.0, NODE.1).unwrap().path());
+    enroll::state::write(&path, &chain, &key).unwrap();
+    assert!([signed.clone(), of(&chain)].contains(&serial(files.load().unwrap())));
+    enroll::state::write(&path, &renewed, &renewed_key).unwrap();
+    assert_eq!(serial(files.load().unwrap()), of(&renewed));
+    // A ceremony after that.
+    std::thread::sleep(Duration::from_millis(1100));
+    files.new_node(NODE.0, NODE.1);
+    assert_ne!(serial(files.load().unwrap()), of(&renewed));
+    // What the node wrote is never a reason not to start.
+    fs::write(&path, "half").unwrap();
+    files.load().unwrap();
+    let (foreign, foreign_key) = files.svid("/site/aws-use1/node/gw2");
+    enroll::state::write(&path, &foreign, &foreign_key).unwrap();
+    assert_eq!(files.load().unwrap().own.unwrap().id.node(), Some(NODE));
 }
 
 #[test]
@@ -633,11 +677,12 @@ async fn a_log_that_cannot_be_written_is_told_of_and_stops_streams_that_have_not
     let status = node.fetch().await.unwrap().message().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("audit log"), "{status}");
-    let (fine, summary) = node.handle.summary();
-    assert!(!fine && summary.contains("No space left") && summary.contains("nothing is issued"), "{summary}");
+    let (condition, summary) = node.handle.summary();
+    assert_ne!(condition, Condition::Well);
+    assert!(summary.contains("No space left") && summary.contains("nothing is issued"), "{summary}");
     disk.leave(u64::MAX);
     node.fetch().await.unwrap().message().await.unwrap().unwrap();
-    assert!(node.handle.summary().0);
+    assert_eq!(node.handle.summary().0, Condition::Well);
 }
 
 /// The bundle that is supplied carries the key that tokens are signed with.

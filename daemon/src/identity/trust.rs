@@ -1,6 +1,6 @@
 //! What this node believes: the bundle of its own trust domain and those it federates with.
 
-use isthmus_pki::{Bundle, TrustDomain, TrustStore};
+use isthmus_pki::{Bundle, Crl, TrustDomain, TrustStore, verify::Policy};
 
 /// Whole, and replaced as a whole: whoever holds one sees no mixture of old and new.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,19 @@ impl Trust {
     /// The node's own bundle alone.
     pub fn new(own: Bundle) -> Self {
         Self { own: own.trust_domain().clone(), store: own.into() }
+    }
+
+    /// The node's own bundle, what its site CAs may vouch for, and whom roots have revoked.
+    pub fn under(own: Bundle, policy: Policy, crls: Vec<Crl>) -> Self {
+        let domain = own.trust_domain().clone();
+        let mut store = TrustStore::from(own).with_policy(policy);
+        for crl in crls {
+            match store.clone().with_crls([crl]) {
+                Ok(with) => store = with,
+                Err(error) => tracing::warn!(%error, "a revocation list is left out"),
+            }
+        }
+        Self { own: domain, store }
     }
 
     /// With another state of the node's own bundle; what it federates with stays.

@@ -1,12 +1,16 @@
 //! `[issuer]`: the site CA, where its key is, what it issues and how fast.
 
-use std::path::{Path, PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
     audit::AuditConfig,
+    enroll::{NodeRules, RawNodeRules},
     key_source::{KeySource, RawKeySource},
     paths::{Paths, check_paths},
     rate::{Rate, check_rate},
@@ -30,6 +34,10 @@ pub struct IssuerConfig {
     pub state_dir: PathBuf,
     /// Where it says what it did.
     pub audit: AuditConfig,
+    /// Where other nodes of the site ask; `None`: this issuer serves its own node alone.
+    pub listen: Option<SocketAddr>,
+    /// What they may ask for.
+    pub nodes: NodeRules,
 }
 
 impl IssuerConfig {
@@ -43,6 +51,8 @@ impl IssuerConfig {
             requester_rate: Some(DEFAULT_REQUESTER_RATE),
             state_dir: state_dir.to_owned(),
             audit: AuditConfig::new(state_dir),
+            listen: None,
+            nodes: NodeRules::default(),
         }
     }
 }
@@ -62,6 +72,14 @@ pub(crate) struct RawIssuerConfig {
     paths: Option<Spanned<Vec<Spanned<String>>>>,
     rate: Option<Spanned<String>>,
     requester_rate: Option<Spanned<String>>,
+    listen: Option<Spanned<String>>,
+    node_ttl: Option<Spanned<String>>,
+    #[serde(default)]
+    node_paths: Vec<Spanned<String>>,
+    #[serde(default)]
+    node_dns_names: Vec<Spanned<String>>,
+    #[serde(default)]
+    banned_nodes: Vec<Spanned<String>>,
 }
 
 impl RawIssuerConfig {
@@ -83,6 +101,14 @@ impl RawIssuerConfig {
         let paths = check_paths(c, self.paths);
         let rate = check_rate(c, self.rate, DEFAULT_RATE);
         let requester_rate = check_rate(c, self.requester_rate, DEFAULT_REQUESTER_RATE);
+        let nodes = RawNodeRules {
+            listen: self.listen,
+            node_ttl: self.node_ttl,
+            node_paths: self.node_paths,
+            node_dns_names: self.node_dns_names,
+            banned_nodes: self.banned_nodes,
+        };
+        let (listen, nodes) = nodes.check(c)?;
         Some(IssuerConfig {
             certificate: certificate?,
             key: key?,
@@ -91,6 +117,8 @@ impl RawIssuerConfig {
             requester_rate: requester_rate?,
             state_dir: state_dir.to_owned(),
             audit: audit.unwrap_or_else(|| AuditConfig::new(state_dir)),
+            listen,
+            nodes,
         })
     }
 }

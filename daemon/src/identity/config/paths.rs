@@ -22,10 +22,9 @@ pub struct Pattern(Vec<String>);
 impl Paths {
     /// May a workload have this ID? A node's never.
     pub fn allow(&self, id: &SpiffeId) -> bool {
-        let segments: Vec<&str> = id.path().split('/').skip(1).collect();
         let named = match self {
-            Self::AllButSites => segments.first() != Some(&"site"),
-            Self::These(patterns) => patterns.iter().any(|pattern| pattern.matches(&segments)),
+            Self::AllButSites => id.path().split('/').nth(1) != Some("site"),
+            Self::These(patterns) => patterns.iter().any(|pattern| pattern.matches(id)),
         };
         named && id.node().is_none()
     }
@@ -42,7 +41,9 @@ impl Pattern {
         Some(Self(segments.into_iter().map(str::to_owned).collect()))
     }
 
-    fn matches(&self, path: &[&str]) -> bool {
+    /// Does it stand for the path of this ID?
+    pub fn matches(&self, id: &SpiffeId) -> bool {
+        let path: Vec<&str> = id.path().split('/').skip(1).collect();
         let open = self.0.last().is_some_and(|last| last == "*");
         let length = if open { path.len() >= self.0.len() } else { path.len() == self.0.len() };
         length && self.0.iter().zip(path).all(|(wanted, found)| wanted == "*" || wanted == found)
@@ -62,7 +63,7 @@ pub(super) fn check_paths(c: &mut Checker<'_>, raw: Option<Spanned<Vec<Spanned<S
     (some && patterns.len() == raw.get_ref().len()).then_some(Paths::These(patterns))
 }
 
-fn check_pattern(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Pattern> {
+pub(super) fn check_pattern(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Pattern> {
     let pattern = Pattern::parse(raw.get_ref());
     if pattern.is_none() {
         let message =

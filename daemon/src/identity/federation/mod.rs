@@ -281,9 +281,10 @@ impl Federation {
 
     /// What the endpoint shows from now on.
     pub(super) fn show(&self, own: Option<&Material>, supply: Option<&Supply>) {
-        let shown = own.map(|own| {
+        let shown = own.and_then(|own| {
+            let svid = own.own.as_ref()?;
             let bundle = supply.map_or_else(|| own.bundle.clone(), |supply| supply.trust.own().clone());
-            Arc::new(Shown { bundle, chain: own.chain.clone(), key: own.key.clone() })
+            Some(Arc::new(Shown { bundle, chain: svid.chain.clone(), key: svid.key.clone() }))
         });
         self.0.shown.send_replace(shown);
     }

@@ -85,6 +85,14 @@ pub enum Error {
     /// The request for a certificate is refused.
     #[error("the request for a certificate is refused: {0}")]
     Request(#[from] csr::Error),
+    /// No issuer of the site gave one to this node.
+    #[error("{id}: no issuer of this site gave a certificate: {reason}")]
+    Remote {
+        /// What was asked for.
+        id: SpiffeId,
+        /// What they said.
+        reason: String,
+    },
     /// A token that can't be made as it is asked for, or a key that can't be endorsed.
     #[error("{0}")]
     Token(jwt::Error),
@@ -114,6 +122,7 @@ impl Error {
             Self::Request(_) => "request",
             Self::Token(_) => "token",
             Self::Audit(_) => "audit",
+            Self::Remote { .. } => "remote",
             Self::Library(_) => "library",
             _ => "site_ca",
         }
@@ -130,6 +139,9 @@ impl Error {
             Self::Audit(_) => Status::unavailable(
                 "the audit log can't be written, so nothing is issued now; the daemon's log says why",
             ),
+            Self::Remote { .. } => {
+                Status::unavailable("no issuer of this site gave a certificate; the daemon's log says why")
+            }
             _ => Status::new(Code::Unavailable, "the site CA can't issue now; the daemon's log says why"),
         }
     }

@@ -40,6 +40,7 @@ pub use limits::Limited;
 
 pub use requester::Requester;
 pub use site_ca::SiteCa;
+pub(super) use site_ca::load_authority;
 pub use x509::{Certified, Svid};
 
 use limits::Limits;

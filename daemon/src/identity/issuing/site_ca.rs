@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::SystemTime};
 
 use isthmus_pki::{
-    Authority, Bundle, Curve, Key, Profile, Serial, TrustStore, authority,
+    Authority, Bundle, Curve, Facts, Key, Profile, Serial, TrustStore, authority,
     verify::{self, Purpose},
 };
 use time::Duration;
@@ -31,9 +31,7 @@ impl SiteCa {
         site: Option<&str>,
         now: SystemTime,
     ) -> Result<Self, Error> {
-        let certificate = files::certificates(&config.certificate)?.swap_remove(0);
-        let key = key::load(&config.key, key::credentials_directory().as_deref())?;
-        let authority = Authority::load(certificate, key).map_err(|reason| not_a_ca(config, reason))?;
+        let authority = load_authority(config)?;
         if let Some(site) = site.filter(|site| !authority.serves_site(site)) {
             let subject = authority.facts().subject.clone();
             let certificate = config.certificate.clone();
@@ -43,6 +41,18 @@ impl SiteCa {
         let info = CertificateInfo::new(Kind::SiteCa, authority.facts(), Some(config.certificate.clone()));
         Ok(Self { authority: Arc::new(authority), info, site: site.map(str::to_owned) })
     }
+
+    /// What its certificate says.
+    pub fn facts(&self) -> &Facts {
+        self.authority.facts()
+    }
+}
+
+/// Reads certificate and key, which belong together; whether anybody believes them is another question.
+pub(in crate::identity) fn load_authority(config: &IssuerConfig) -> Result<Authority, Error> {
+    let certificate = files::certificates(&config.certificate)?.swap_remove(0);
+    let key = key::load(&config.key, key::credentials_directory().as_deref())?;
+    Authority::load(certificate, key).map_err(|reason| not_a_ca(config, reason))
 }
 
 /// A pair that was replaced half-way is told by both names.

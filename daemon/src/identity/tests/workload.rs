@@ -201,7 +201,7 @@ async fn nobody_is_left_with_an_expired_svid() {
     let first = next(&mut stream).await;
     let not_after = bundle::certificates(&first.svids[0].x509_svid).unwrap();
     let not_after = isthmus_pki::Facts::parse(&not_after[0]).unwrap().not_after;
-    let disk = audit::tests::Faulty::under(node.handle.issuer().unwrap().audit());
+    let disk = audit::tests::Faulty::under(node.handle.current_issuer().unwrap().audit());
     disk.leave(0);
     // What could not be renewed serves to its end; then the stream ends.
     let status = stream.message().await.unwrap_err();

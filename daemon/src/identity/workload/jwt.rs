@@ -16,10 +16,7 @@ use super::{
     documents::Encoded,
     feed::{Entitled, Feed, Source, denied, shed},
 };
-use crate::identity::{
-    issuing::{Issuer, Requester},
-    registration::Identity,
-};
+use crate::identity::{issuing::Requester, registration::Identity, supplier::Supplier};
 
 /// Most audiences of one token; clients refuse more.
 const MAX_AUDIENCES: usize = 32;
@@ -61,7 +58,7 @@ fn chosen(identities: Vec<Identity>, spiffe_id: &str) -> Result<Vec<Identity>, S
 }
 
 fn mint(
-    issuer: &Issuer,
+    issuer: &Supplier,
     identities: &[Identity],
     audience: &[String],
     requester: &Requester,

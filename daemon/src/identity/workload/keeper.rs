@@ -18,8 +18,10 @@ use super::{
 };
 use crate::identity::{
     certificates::{CertificateInfo, Holder},
-    issuing::{Error, Issuer, Requester, Svid},
+    issuing::{Error, Requester, Svid},
     registration::Identity,
+    rotation::ReissueOrder,
+    supplier::Supplier,
 };
 
 /// How long after an issuance failed it is tried again.
@@ -77,6 +79,8 @@ pub(super) struct Keeper {
     holder: Holder,
     held: Vec<Held>,
     retry_at: Option<OffsetDateTime>,
+    /// The last order to reissue that was followed.
+    generation: u64,
 }
 
 /// What came of a round of issuing.
@@ -87,7 +91,7 @@ struct Made {
 
 impl Keeper {
     pub(super) fn new(holder: Holder) -> Self {
-        Self { holder, held: Vec::new(), retry_at: None }
+        Self { holder, held: Vec::new(), retry_at: None, generation: 0 }
     }
 
     /// One valid SVID for each identity, in the order of the last [`refresh`](Self::refresh).
@@ -116,7 +120,8 @@ impl Keeper {
         workshop: &Workshop,
     ) -> Result<bool, Status> {
         let now = OffsetDateTime::from(wall);
-        let ca = supply.issuer.certificate().sha256.clone();
+        let ca = supply.issuer.ca().to_owned();
+        self.follow(supply.reissue, &ca, now);
         let lacking = |identity: &&Identity| {
             !self.held.iter().any(|held| held.identity == **identity && held.is_fresh(&ca, now))
         };
@@ -128,6 +133,19 @@ impl Keeper {
             workshop.run(move || issue(&issuer, wanted, &requester, wall)).await?
         };
         self.take(identities, made, &ca, now)
+    }
+
+    /// A mass reissue reaches each stream at a moment of its own within the window.
+    fn follow(&mut self, order: ReissueOrder, ca: &str, now: OffsetDateTime) {
+        if order.generation <= self.generation {
+            return;
+        }
+        self.generation = order.generation;
+        let at = now + order.moment();
+        for held in &mut self.held {
+            ca.clone_into(&mut held.issuer);
+            held.renew_at = held.renew_at.min(at);
+        }
     }
 
     fn take(
@@ -168,7 +186,7 @@ impl Keeper {
 }
 
 /// Stops at the first failure: the next would fail as well, and each takes its time.
-fn issue(issuer: &Issuer, identities: Vec<Identity>, requester: &Requester, now: SystemTime) -> Made {
+fn issue(issuer: &Supplier, identities: Vec<Identity>, requester: &Requester, now: SystemTime) -> Made {
     let mut svids = Vec::with_capacity(identities.len());
     for identity in identities {
         match issuer.issue(&identity, requester, now) {

@@ -37,7 +37,8 @@ use crate::{
 };
 
 use super::{
-    attest::Attestor, certificates::Ledger, issuing::Issuer, registration::Registry, sds::Names, trust::Trust,
+    attest::Attestor, certificates::Ledger, registration::Registry, rotation::ReissueOrder, sds::Names,
+    supplier::Supplier, trust::Trust,
 };
 pub use admission::Limits;
 use connection::Incoming;
@@ -64,8 +65,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Supply {
     pub(super) trust: Arc<Trust>,
-    pub(super) issuer: Arc<Issuer>,
+    pub(super) issuer: Supplier,
     pub(super) registry: Arc<Registry>,
+    /// The last order to give every caller a new SVID.
+    pub(super) reissue: ReissueOrder,
     /// Gathers what the registry asks about.
     pub(super) attestor: Arc<Attestor>,
 }

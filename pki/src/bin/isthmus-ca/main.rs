@@ -4,6 +4,7 @@
 
 mod crl;
 mod export;
+mod charter;
 mod files;
 mod generate;
 mod inspect;
@@ -73,6 +74,9 @@ enum Command {
     /// The signed transcript of a ceremony.
     #[command(subcommand)]
     Transcript(transcript::Command),
+    /// The fabric's charter: whom it trusts, and which CA may issue what.
+    #[command(subcommand)]
+    Charter(charter::Command),
     /// Show what is in a PEM or DER file, and why it would be refused.
     Inspect(inspect::Args),
     /// Verify a chain the way every Isthmus node does, or as others will.
@@ -103,6 +107,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Crl(command) => crl::run(&command)?,
         Command::Share(command) => share::run(&command)?,
         Command::Transcript(command) => transcript::run(&command)?,
+        Command::Charter(command) => charter::run(command)?,
         Command::Inspect(args) => return inspect::run(&args),
         Command::Export(command) => export::run(&command)?,
         Command::Verify(args) => return verify::run(&args),

@@ -148,8 +148,9 @@ impl Issuer {
         Ok(roots
             .clone()
             .with_jwt_authorities(endorsed)
-            .with_sequence(stored.sequence)
-            .with_refresh_hint(hint))
+            // Two counters that only grow: so does their sum, whichever of them changes.
+            .with_sequence(stored.sequence + roots.sequence().unwrap_or(0))
+            .with_refresh_hint(roots.refresh_hint().unwrap_or(hint)))
     }
 
     /// Through the same door as everybody's: an endorsement that does not verify endorses nothing.

@@ -13,7 +13,7 @@ use isthmus_token::Uri;
 use time::Duration;
 
 pub(crate) use make::{Split, share_files};
-pub(crate) use open::{Unlock, certificate, combine, facts, open, open_key};
+pub(crate) use open::{Unlock, UnlockEach, certificate, combine, facts, open, open_key};
 
 use crate::{
     files::{self, New},

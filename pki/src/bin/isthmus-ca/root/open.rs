@@ -34,6 +34,46 @@ pub(crate) struct Unlock {
     module: Option<PathBuf>,
 }
 
+/// What opens the keys of several roots.
+#[derive(clap::Args)]
+pub(crate) struct UnlockEach {
+    /// File (mode 0600) with a root key's passphrase, in the order of the roots that have one; without it, it is asked for.
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Vec<PathBuf>,
+    /// A share of a root key's wrapping key, of whichever root.
+    #[arg(long, value_name = "FILE")]
+    share: Vec<PathBuf>,
+    /// File (mode 0600) with the PIN of the roots' token; without it, it is asked for.
+    #[arg(long, value_name = "FILE")]
+    pin_file: Option<PathBuf>,
+    /// The token's PKCS#11 module, if it is not where it was at `root init`.
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
+}
+
+impl UnlockEach {
+    /// Opens all of them, or none: each share and passphrase goes to the root that it is for.
+    pub(crate) fn open(&self, dirs: &[PathBuf]) -> anyhow::Result<Vec<Authority>> {
+        let mut passphrases = self.passphrase_file.iter();
+        let shares = read_shares(&self.share)?;
+        let unlock = |dir: &PathBuf| {
+            let mut unlock = Unlock { passphrase_file: None, share: vec![], pin_file: None, module: None };
+            match source(dir)? {
+                Source::Passphrase => unlock.passphrase_file = passphrases.next().cloned(),
+                Source::Shares(set) => {
+                    let of_the_set = shares.iter().filter(|named| named.share.set() == set);
+                    unlock.share = of_the_set.map(|named| named.file.clone().into()).collect();
+                }
+                Source::Token(_) => {
+                    (unlock.pin_file, unlock.module) = (self.pin_file.clone(), self.module.clone());
+                }
+            }
+            open(dir, &unlock)
+        };
+        dirs.iter().map(unlock).collect()
+    }
+}
+
 /// Where a root's key is.
 pub(crate) enum Source {
     /// In root.key under a passphrase.

@@ -1,0 +1,97 @@
+//! Join tokens of this node, if it is an issuer.
+
+use std::time::Duration;
+
+use isthmus_proto::tokens::{
+    CreateTokenRequest, CreateTokenResponse, ListTokensRequest, ListTokensResponse, RevokeTokenRequest,
+    RevokeTokenResponse, Token, tokens_server::Tokens,
+};
+use time::OffsetDateTime;
+use tonic::{Request, Response, Status};
+
+use crate::identity::enroll::{self, Record, TokenError};
+
+use super::Parts;
+
+pub(super) struct Service {
+    pub(super) parts: Parts,
+}
+
+impl Service {
+    fn issuer(&self) -> Result<(enroll::Tokens, String), Status> {
+        let tokens = self.parts.identity.as_ref().and_then(crate::identity::Handle::tokens);
+        tokens.ok_or_else(|| {
+            Status::failed_precondition(
+                "this node is no issuer: ask one that has [issuer] in its configuration",
+            )
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Tokens for Service {
+    async fn create(
+        &self,
+        request: Request<CreateTokenRequest>,
+    ) -> Result<Response<CreateTokenResponse>, Status> {
+        let (tokens, site) = self.issuer()?;
+        let CreateTokenRequest { node, ttl_seconds } = request.into_inner();
+        let ttl = Duration::from_secs(ttl_seconds.into());
+        let create = move || tokens.create(rand::random(), (&site, &node), ttl, now());
+        let created = blocking(create).await?.map_err(refused)?;
+        tracing::info!(id = created.record.id(), node = created.record.node, "a join token was made");
+        let token = created.token.reveal().to_string();
+        Ok(Response::new(CreateTokenResponse { token, info: Some(message(created.record)) }))
+    }
+
+    async fn list(&self, _: Request<ListTokensRequest>) -> Result<Response<ListTokensResponse>, Status> {
+        let (tokens, _) = self.issuer()?;
+        let tokens = tokens.list(now()).into_iter().map(message).collect();
+        Ok(Response::new(ListTokensResponse { tokens }))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<RevokeTokenRequest>,
+    ) -> Result<Response<RevokeTokenResponse>, Status> {
+        let (tokens, _) = self.issuer()?;
+        let id = request.into_inner().id;
+        let revoke = {
+            let id = id.clone();
+            move || tokens.revoke(&id, now())
+        };
+        if blocking(revoke).await?.map_err(refused)? {
+            tracing::info!(id, "a join token was revoked");
+            return Ok(Response::new(RevokeTokenResponse {}));
+        }
+        Err(Status::not_found("there is no unused join token of this id; `isthmusctl token list` shows all"))
+    }
+}
+
+/// The disk may be slow; others are served meanwhile.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))
+}
+
+fn refused(error: TokenError) -> Status {
+    match &error {
+        TokenError::Name(_) | TokenError::Ttl => Status::invalid_argument(error.to_string()),
+        TokenError::Full => Status::failed_precondition(error.to_string()),
+        _ => Status::internal(error.to_string()),
+    }
+}
+
+fn message(record: Record) -> Token {
+    Token {
+        id: record.id().to_owned(),
+        site: record.site,
+        node: record.node,
+        created_at: record.created_at,
+        expires_at: record.expires_at,
+        used_at: record.used_at,
+    }
+}
+
+fn now() -> i64 {
+    OffsetDateTime::now_utc().unix_timestamp()
+}

@@ -1,0 +1,125 @@
+//! Calls to the issuers of the site: each over a connection of its own to a node that proves to be one of this site's.
+
+use std::{error::Error as _, sync::Arc, time::Duration};
+
+use hyper_util::rt::TokioIo;
+use isthmus_pki::verify::Purpose;
+use isthmus_proto::issuance::issuance_client::IssuanceClient;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint, Uri},
+};
+
+use crate::identity::{
+    standing::{Live, Standing},
+    tls::{self, Allow, Check, Guarded},
+};
+
+/// How long it may take to connect, handshake included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Most bytes of an answer: a charter, and the CRLs and endorsements of a large fabric.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// Why an issuer gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Not reached, or it did not prove to be an issuer of ours.
+    #[error("{address}: {reason}")]
+    Connect {
+        /// From `[identity] issuers`.
+        address: String,
+        /// The root cause.
+        reason: String,
+    },
+    /// Its answer.
+    #[error("{address}: {}", .status.message())]
+    Refused {
+        /// From `[identity] issuers`.
+        address: String,
+        /// What it said.
+        status: Box<Status>,
+    },
+}
+
+/// How to appear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum As {
+    /// With our SVID.
+    Node,
+    /// With nothing, because we have nothing yet.
+    Stranger,
+}
+
+/// Connects to one issuer. The connection ends when either side's certificate does, or is not believed any more.
+pub(super) async fn connect(
+    address: &str,
+    live: &Live,
+    standing: &Standing,
+    appear: As,
+    answer_limit: Option<Duration>,
+) -> Result<IssuanceClient<Channel>, Error> {
+    let fail = |reason: String| Error::Connect { address: address.to_owned(), reason };
+    let allow = Allow::NodesOf(standing.trust.domain().clone(), standing.node.0.clone());
+    let config = tls::node_client(standing, live.clone(), allow.clone(), appear == As::Stranger)
+        .map_err(|error| fail(error.to_string()))?;
+    let own_end = standing.own.as_ref().filter(|_| appear == As::Node).map(|own| own.life.not_after);
+    let dial = Dial { config: Arc::new(config), live: live.clone(), allow, own_end };
+    let (target, dial) = (address.to_owned(), Arc::new(dial));
+    let connector = tower::service_fn(move |_: Uri| {
+        let (target, dial) = (target.clone(), dial.clone());
+        async move { dial.dial(&target).await.map(TokioIo::new) }
+    });
+    // The address is never looked up: the connector above ignores it.
+    let endpoint = Endpoint::from_static("http://issuer");
+    let endpoint = endpoint.connect_timeout(CONNECT_LIMIT).timeout(answer_limit.unwrap_or(ANSWER_LIMIT));
+    let channel = tokio::time::timeout(CONNECT_LIMIT, endpoint.connect_with_connector(connector)).await;
+    let channel = channel.map_err(|_| fail(format!("no connection within {CONNECT_LIMIT:?}")))?;
+    let channel = channel.map_err(|error| fail(root_cause(&error)))?;
+    Ok(IssuanceClient::new(channel).max_decoding_message_size(MAX_ANSWER))
+}
+
+/// The words for an answer that is an error.
+pub(super) fn refused(address: &str, status: Status) -> Error {
+    // A status that was made here from a broken connection has a cause that says more.
+    let reason = status.source().map(root_cause);
+    match reason {
+        Some(reason) => Error::Connect { address: address.to_owned(), reason },
+        None => Error::Refused { address: address.to_owned(), status: Box::new(status) },
+    }
+}
+
+struct Dial {
+    config: Arc<rustls::ClientConfig>,
+    live: Live,
+    allow: Allow,
+    own_end: Option<i64>,
+}
+
+type Stream = Guarded<tokio_rustls::client::TlsStream<TcpStream>>;
+
+impl Dial {
+    async fn dial(&self, address: &str) -> std::io::Result<Stream> {
+        let tcp = TcpStream::connect(address).await?;
+        tcp.set_nodelay(true)?;
+        // A name has to be given and is not looked at: the verifier goes by the SPIFFE ID.
+        let name = ServerName::try_from("issuer").expect("a DNS name");
+        let stream = TlsConnector::from(self.config.clone()).connect(name, tcp).await?;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let chain: Vec<CertificateDer<'static>> = chain.iter().map(|der| der.clone().into_owned()).collect();
+        let check = Check::new(self.live.clone(), chain, Purpose::Server, self.allow.clone(), self.own_end);
+        Ok(Guarded::new(stream, Arc::new(check)))
+    }
+}
+
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

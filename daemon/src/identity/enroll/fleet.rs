@@ -1,0 +1,253 @@
+//! What nodes report to this issuer, and what it tells them to trust.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use isthmus_pki::{KeyHash, SpiffeId, key::sha256_hex, rotation};
+use isthmus_proto::issuance as wire;
+use tokio::sync::watch;
+
+use crate::identity::rotation::Rotation;
+
+/// Most nodes that are remembered.
+const MAX_NODES: usize = 10_000;
+/// Most bytes of a text in a report.
+const MAX_TEXT: usize = 256;
+
+/// How a node said it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeReport {
+    /// Software version.
+    pub version: String,
+    /// Of the bundle it trusts.
+    pub bundle_sequence: u64,
+    /// Of the charter it follows.
+    pub charter_sequence: u64,
+    /// Of the SVID in use, lower-case hex.
+    pub svid_serial: String,
+    /// The key of the CA that signed that, lower-case hex SHA-256.
+    pub svid_issuer: String,
+    /// Its last valid second.
+    pub svid_not_after: i64,
+}
+
+/// A report and when it came, in seconds since the Unix epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When.
+    pub at: i64,
+    /// What it said.
+    pub report: NodeReport,
+}
+
+/// What the fabric trusts, in parts that each prove themselves; opaque to whoever carries them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustState {
+    /// JWS; empty: none.
+    pub charter: Vec<u8>,
+    /// JWS each.
+    pub jwt_endorsements: Vec<Vec<u8>>,
+    /// DER each.
+    pub crls: Vec<Vec<u8>>,
+    /// JWS each.
+    pub taints: Vec<Vec<u8>>,
+}
+
+impl TrustState {
+    /// Equal for equal states.
+    pub(super) fn version(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        let lists = [&self.jwt_endorsements, &self.crls, &self.taints];
+        let parts = std::iter::once(&self.charter).chain(lists.into_iter().flatten());
+        for part in parts {
+            // With its length in front no two states run into one text.
+            text.extend_from_slice(&part.len().to_be_bytes());
+            text.extend_from_slice(part);
+        }
+        let counts = lists.map(|list| list.len().to_be_bytes());
+        text.extend(counts.into_iter().flatten());
+        sha256_hex(&text).into_bytes()
+    }
+}
+
+impl From<wire::TrustState> for TrustState {
+    fn from(wire: wire::TrustState) -> Self {
+        let wire::TrustState { charter, jwt_endorsements, crls, taints } = wire;
+        Self { charter, jwt_endorsements, crls, taints }
+    }
+}
+
+impl From<TrustState> for wire::TrustState {
+    fn from(state: TrustState) -> Self {
+        let TrustState { charter, jwt_endorsements, crls, taints } = state;
+        Self { charter, jwt_endorsements, crls, taints }
+    }
+}
+
+impl From<wire::Report> for NodeReport {
+    fn from(wire: wire::Report) -> Self {
+        Self {
+            version: cut(wire.version),
+            bundle_sequence: wire.bundle_sequence,
+            charter_sequence: wire.charter_sequence,
+            svid_serial: cut(wire.svid_serial),
+            svid_issuer: cut(wire.svid_issuer),
+            svid_not_after: wire.svid_not_after,
+        }
+    }
+}
+
+impl From<NodeReport> for wire::Report {
+    fn from(report: NodeReport) -> Self {
+        Self {
+            version: report.version,
+            bundle_sequence: report.bundle_sequence,
+            charter_sequence: report.charter_sequence,
+            svid_serial: report.svid_serial,
+            svid_issuer: report.svid_issuer,
+            svid_not_after: report.svid_not_after,
+        }
+    }
+}
+
+/// A report is shown to people: bounded, and without what drives a terminal.
+fn cut(text: String) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect()
+}
+
+impl NodeReport {
+    /// As rotations take it; `at` is when it came.
+    pub(in crate::identity) fn into_rotation(self, at: i64) -> rotation::Report {
+        rotation::Report {
+            charter_sequence: self.charter_sequence,
+            bundle_sequence: self.bundle_sequence,
+            svid_issuer: KeyHash::parse(&self.svid_issuer).ok(),
+            svid_serial: self.svid_serial,
+            svid_not_after: self.svid_not_after,
+            version: self.version.chars().take(64).collect(),
+            at,
+        }
+    }
+}
+
+/// The nodes that have reported to this issuer, and the state that they are told. Clones share it.
+#[derive(Clone)]
+pub struct Fleet {
+    nodes: Arc<Mutex<BTreeMap<SpiffeId, Seen>>>,
+    state: watch::Sender<Arc<TrustState>>,
+    /// Waits for these nodes, and remembers them over a restart.
+    rotation: Option<Rotation>,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self { nodes: Arc::default(), state: watch::Sender::new(Arc::default()), rotation: None }
+    }
+}
+
+impl Fleet {
+    /// One whose reports rotations hear too.
+    pub(in crate::identity) fn of(rotation: Option<Rotation>) -> Self {
+        Self { rotation, ..Self::default() }
+    }
+
+    /// Notes a report; where there is no room for another node, the one that was silent longest is forgotten.
+    pub fn report(&self, id: SpiffeId, report: NodeReport, now: i64) {
+        if let (Some(rotation), Some((_, name))) = (&self.rotation, id.node()) {
+            rotation.report(name, report.clone().into_rotation(now));
+        }
+        let mut nodes = self.lock();
+        if nodes.len() >= MAX_NODES && !nodes.contains_key(&id) {
+            let silent = nodes.iter().min_by_key(|(_, seen)| seen.at).map(|(id, _)| id.clone());
+            if let Some(silent) = silent {
+                nodes.remove(&silent);
+            }
+        }
+        nodes.insert(id, Seen { at: now, report });
+    }
+
+    /// All of them.
+    pub fn nodes(&self) -> BTreeMap<SpiffeId, Seen> {
+        self.lock().clone()
+    }
+
+    /// Tells every node that asks, and those that wait for it.
+    pub fn publish(&self, state: TrustState) {
+        self.state.send_if_modified(|now| {
+            let differs = **now != state;
+            if differs {
+                *now = Arc::new(state);
+            }
+            differs
+        });
+    }
+
+    /// What is told, and word of each change.
+    pub fn state(&self) -> watch::Receiver<Arc<TrustState>> {
+        self.state.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SpiffeId, Seen>> {
+        // Each change is complete before anything can panic.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_pki::TrustDomain;
+
+    use super::*;
+
+    fn id(n: usize) -> SpiffeId {
+        TrustDomain::parse("td").unwrap().member(&format!("/site/s/node/n{n}")).unwrap()
+    }
+
+    #[test]
+    fn the_fleet_is_bounded_and_forgets_the_silent() {
+        let fleet = Fleet::default();
+        for n in 0..=MAX_NODES {
+            fleet.report(id(n), NodeReport::default(), i64::try_from(n).unwrap());
+        }
+        let nodes = fleet.nodes();
+        assert!(
+            nodes.len() == MAX_NODES && !nodes.contains_key(&id(0)) && nodes.contains_key(&id(MAX_NODES))
+        );
+    }
+
+    #[test]
+    fn a_report_can_not_drive_a_terminal() {
+        let wire = wire::Report { version: format!("1\u{1b}[2J{}", "x".repeat(1000)), ..Default::default() };
+        let report = NodeReport::from(wire);
+        assert!(report.version.starts_with("1[2Jx") && report.version.len() == MAX_TEXT);
+    }
+
+    #[test]
+    fn versions_tell_states_apart() {
+        let bytes = |list: &[&[u8]]| list.iter().map(|b| b.to_vec()).collect::<Vec<_>>();
+        let states = [
+            TrustState::default(),
+            TrustState { charter: vec![1], ..Default::default() },
+            TrustState { crls: bytes(&[&[1]]), ..Default::default() },
+            TrustState { taints: bytes(&[&[1]]), ..Default::default() },
+            TrustState { crls: bytes(&[&[1], &[]]), ..Default::default() },
+            TrustState { crls: bytes(&[&[], &[1]]), ..Default::default() },
+        ];
+        let versions: std::collections::BTreeSet<_> = states.iter().map(TrustState::version).collect();
+        assert_eq!(versions.len(), states.len());
+        assert_eq!(states[1].version(), states[1].clone().version());
+    }
+
+    #[tokio::test]
+    async fn only_a_change_wakes() {
+        let fleet = Fleet::default();
+        let mut state = fleet.state();
+        fleet.publish(TrustState::default());
+        assert!(!state.has_changed().unwrap());
+        fleet.publish(TrustState { charter: vec![1], ..Default::default() });
+        assert!(state.has_changed().unwrap());
+        assert_eq!(state.borrow_and_update().charter, [1]);
+    }
+}

@@ -1,0 +1,33 @@
+//! How a node gets its own SVID and keeps it: join tokens and the issuance service on nodes with the site's CA, and on every node the
+//! agent that joins and renews.
+//!
+//! ```text
+//!  issuer: tokens (register on disk) <- service <- accept (rate, TLS, guard) <==TLS 1.3==> client <- agent (when) -> state (on disk)
+//! ```
+
+mod accept;
+pub(super) mod agent;
+mod client;
+mod disk;
+mod fleet;
+mod join;
+mod rate;
+mod register;
+mod remote;
+mod server;
+mod service;
+pub(super) mod state;
+pub(super) mod sync;
+#[cfg(test)]
+mod tests;
+mod token;
+mod tokens;
+
+pub use disk::WriteError;
+pub use fleet::{Fleet, NodeReport, Seen, TrustState};
+pub use register::Record;
+pub use remote::Remote;
+pub use server::Error as ListenError;
+pub(super) use server::Server;
+pub use token::{NotAToken, Token};
+pub use tokens::{Created, Error as TokenError, TTL_RANGE, Tokens};

@@ -1,0 +1,160 @@
+//! Effects of a plan, carried out one by one; each is on disk before the next begins.
+
+use isthmus_pki::{
+    Curve, Key, KeyHash, SpiffeId, csr,
+    rotation::{Effect, taint},
+};
+use rustls_pki_types::CertificateDer;
+
+use super::{
+    Error, disk,
+    store::{Signed, Store},
+};
+use crate::identity::{files, issuing};
+
+/// What the effects of one order need beside the store, and what they leave for the operator.
+pub(super) struct Carrier<'a> {
+    store: &'a mut Store,
+    now: i64,
+    /// The charter that is put in force.
+    pub(super) charter: Option<Signed>,
+    /// The certificate that is installed.
+    pub(super) certificate: Option<CertificateDer<'static>>,
+    /// The CRL that revokes.
+    pub(super) crl: Option<Vec<u8>>,
+    /// Why a CA is tainted.
+    pub(super) reason: String,
+    /// The request that was made, PEM.
+    pub(super) request: Option<String>,
+    /// What the operator should know.
+    pub(super) notes: Vec<String>,
+}
+
+impl<'a> Carrier<'a> {
+    pub(super) fn new(store: &'a mut Store, now: i64) -> Self {
+        Self {
+            store,
+            now,
+            charter: None,
+            certificate: None,
+            crl: None,
+            reason: String::new(),
+            request: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Stops at the first that fails; those before it are in force and written down.
+    pub(super) fn carry_out(&mut self, effects: &[Effect]) -> Result<(), Error> {
+        for effect in effects {
+            self.prepare(effect)?;
+            self.store.state.apply(effect, self.now);
+            self.store.save()?;
+            tracing::info!(effect = effect.describe(), "rotation");
+        }
+        Ok(())
+    }
+
+    /// Files that the effect needs, before it is in force.
+    fn prepare(&mut self, effect: &Effect) -> Result<(), Error> {
+        match effect {
+            Effect::MakeKey => self.make_key(),
+            Effect::Install(ca) => self.install(&ca.key),
+            Effect::ApplyCharter(_) => self.apply_charter(),
+            Effect::Taint(key) => {
+                self.taint(key);
+                Ok(())
+            }
+            Effect::Revoke(_) => {
+                self.store.crls.extend(self.crl.take());
+                Ok(())
+            }
+            Effect::Drop(key) => self.drop_key(key),
+            Effect::Forget(node) => {
+                self.store.fleet.forget(node);
+                Ok(())
+            }
+            Effect::Overridden { .. }
+            | Effect::Switch { .. }
+            | Effect::StopIssuing
+            | Effect::Reissue { .. } => Ok(()),
+        }
+    }
+
+    fn make_key(&mut self) -> Result<(), Error> {
+        let site = self.store.site.clone().ok_or(Error::NoSite)?;
+        let id = self.domain_id()?;
+        let key = Key::generate(Curve::P256)?;
+        let name = KeyHash::of_spki(key.public().spki());
+        let request = csr::create(&key, &format!("Isthmus site CA {site}"), &id)?;
+        disk::replace(&self.store.file(&name, "key"), key.to_pem().as_bytes())?;
+        let file = self.store.file(&name, "csr");
+        disk::replace(&file, request.as_bytes())?;
+        self.store.state.request(name.clone(), self.now);
+        self.notes.push(format!("the request is in {}", file.display()));
+        self.notes.push(format!("key SHA-256 {name}: read it out at the ceremony"));
+        self.request = Some(request);
+        Ok(())
+    }
+
+    fn domain_id(&self) -> Result<SpiffeId, Error> {
+        let (_, issuer) = self.store.configured.as_ref().ok_or(Error::NoSite)?;
+        let chain = files::certificates(&issuer.certificate)?;
+        let facts = isthmus_pki::Facts::parse(&chain[0]).map_err(|e| Error::Certificate(e.to_string()))?;
+        let uri = facts.uris.first().map(String::as_str).unwrap_or_default();
+        SpiffeId::parse(uri).map_err(|e| Error::Certificate(e.to_string()))
+    }
+
+    fn install(&mut self, key: &KeyHash) -> Result<(), Error> {
+        let certificate =
+            self.certificate.take().ok_or_else(|| Error::Certificate("none was given".into()))?;
+        let configured = self.store.configured.as_ref().is_some_and(|(ours, _)| ours == key);
+        if configured {
+            return Err(Error::Certificate(
+                "it renews the CA that [issuer] names; put it into that file and reload".into(),
+            ));
+        }
+        let file = self.store.file(key, "pem");
+        disk::replace(&file, isthmus_pki::bundle::to_pem([&certificate]).as_bytes())
+    }
+
+    fn apply_charter(&mut self) -> Result<(), Error> {
+        let Some(signed) = self.charter.take() else { return Ok(()) };
+        disk::replace(&self.store.dir.join("charter.jws"), signed.file.as_bytes())?;
+        self.store.roots = signed.charter.roots.iter().map(|root| root.certificate.clone()).collect();
+        self.store.charter = Some(signed);
+        Ok(())
+    }
+
+    /// Where the key is gone too, the charter must tell the others.
+    fn taint(&mut self, key: &KeyHash) {
+        match self.statement(key) {
+            Ok(statement) => {
+                self.store.add_taint(statement);
+            }
+            Err(error) => {
+                tracing::warn!(%error, ca = key.short(), "no taint statement could be signed");
+                self.notes.push(format!(
+                    "no statement for other nodes could be signed ({error}); publish a charter that marks the CA tainted"
+                ));
+            }
+        }
+    }
+
+    fn statement(&self, key: &KeyHash) -> Result<String, Error> {
+        let issuer = self.store.issuer(key).ok_or(Error::NoSite)?;
+        let ca = issuing::load_authority(&issuer).map_err(Box::new)?;
+        taint::seal(&ca, self.now, &self.reason).map_err(|e| Error::Certificate(e.to_string()))
+    }
+
+    fn drop_key(&mut self, key: &KeyHash) -> Result<(), Error> {
+        if let Some((_, issuer)) = self.store.configured.as_ref().filter(|(ours, _)| ours == key) {
+            self.notes.push(format!(
+                "the key of [issuer] is yours to destroy ({}), then name the new files there",
+                issuer.key.place().display()
+            ));
+            return Ok(());
+        }
+        disk::remove(&self.store.file(key, "key"))
+    }
+}

@@ -1,0 +1,107 @@
+//! What other nodes say the fabric trusts. Each part proves itself; whatever does not is left out and told of.
+
+use isthmus_pki::{
+    Bundle, KeyHash,
+    rotation::{Command, Order, plan, taint},
+};
+use time::OffsetDateTime;
+
+use super::{Error, carry, charter, journal, store::Store};
+
+/// As it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// JWS; empty: none.
+    pub charter: Vec<u8>,
+    /// JWS each.
+    pub taints: Vec<String>,
+    /// DER each.
+    pub crls: Vec<Vec<u8>>,
+}
+
+/// Takes what is new and holds; true if anything was.
+pub(super) fn hear(store: &mut Store, heard: &Heard, now: OffsetDateTime) -> bool {
+    let before = store.clone();
+    if !heard.charter.is_empty()
+        && let Err(error) = hear_charter(store, &heard.charter, now)
+    {
+        tracing::warn!(%error, "a charter from another node is not taken");
+    }
+    for statement in &heard.taints {
+        if let Err(error) = hear_taint(store, statement, now.unix_timestamp()) {
+            tracing::warn!(%error, "a taint statement from another node is not taken");
+        }
+    }
+    for crl in &heard.crls {
+        hear_crl(store, crl);
+    }
+    let news = *store != before;
+    if news && let Err(error) = store.save() {
+        tracing::warn!(%error, "what another node said could not be written down");
+    }
+    news
+}
+
+/// Only roots in force count here: the trust bundle's file may hold one that was dropped long ago.
+fn hear_charter(store: &mut Store, bytes: &[u8], now: OffsetDateTime) -> Result<(), Error> {
+    let place = "charter from another node";
+    let known = store.charter.as_ref().is_some_and(|signed| signed.file.as_bytes() == bytes);
+    if known {
+        return Ok(());
+    }
+    match charter::read(store, bytes, &store.roots, place, now)? {
+        Some(signed) => charter::take(store, &signed, place, now.unix_timestamp()),
+        None => Ok(()),
+    }
+}
+
+fn hear_taint(store: &mut Store, statement: &str, now: i64) -> Result<(), Error> {
+    if store.taints.iter().any(|known| known == statement) {
+        return Ok(());
+    }
+    let taint = taint::open(statement, &bundle(store)?).map_err(|e| Error::Certificate(e.to_string()))?;
+    if !store.add_taint(statement.to_owned()) {
+        return Err(Error::Certificate("there is no room for another taint statement".into()));
+    }
+    tracing::warn!(
+        ca = taint.key.short(),
+        reason = taint.reason,
+        "a site CA is tainted; what it issued is refused"
+    );
+    if store.state.ca(&taint.key).is_some() { condemn(store, &taint.key, now) } else { Ok(()) }
+}
+
+/// One of our own CAs, tainted at another node that holds it: we stop issuing with it too.
+fn condemn(store: &mut Store, key: &KeyHash, now: i64) -> Result<(), Error> {
+    let reason = "the CA says so itself, in a signed statement";
+    let command = Command::Taint(key.clone());
+    let order = Order { command, override_reason: Some(reason.into()), istio_checked: None };
+    let Ok(effects) = plan(&store.state, &order, &store.fleet, now) else { return Ok(()) };
+    let details = effects.iter().map(isthmus_pki::rotation::Effect::describe).collect();
+    let entry = journal::Entry {
+        time: journal::stamp(now),
+        command: "taint",
+        by: "a statement from another node",
+        outcome: "ordered",
+        details,
+        override_reason: Some(reason),
+        istio_checked: None,
+    };
+    journal::append(&store.dir, &entry)?;
+    carry::Carrier::new(store, now).carry_out(&effects)
+}
+
+fn hear_crl(store: &mut Store, crl: &[u8]) {
+    const MAX_CRLS: usize = 64;
+    let known = store.crls().iter().any(|known| known == crl);
+    let signed = store.roots.iter().any(|root| isthmus_pki::signed_by::crl(crl, root));
+    if !known && signed && store.crls.len() < MAX_CRLS {
+        store.crls.push(crl.to_vec());
+    }
+}
+
+/// The roots in force, to hold a taint statement against.
+pub(super) fn bundle(store: &Store) -> Result<Bundle, Error> {
+    let der: Vec<u8> = store.roots.iter().flat_map(|der| der.iter().copied()).collect();
+    Ok(Bundle::parse(&der)?)
+}

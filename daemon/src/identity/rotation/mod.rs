@@ -1,0 +1,176 @@
+//! Rotation and incidents on this node: the pure machine of `isthmus_pki::rotation` with its files, keys and journal.
+//!
+//! [`Rotation::reconcile`] holds the configuration against what was written down and says what is in force; [`Rotation::order`] plans a
+//! command and carries it out; [`Rotation::due`] does what time alone brings. After each of them whoever holds the subsystem's state
+//! loads again from the [`InForce`] that results. Under `state_dir/identity/rotation/`:
+//!
+//! ```text
+//! state.json     the machine, the fleet, taint statements    replaced whole after every step
+//! charter.jws    the charter in force                        written before the step that puts it in force
+//! ca-KEY.{key,csr,pem}, crl-KEY.der                          keys 0600
+//! journal.jsonl  every order, refusal and override           appended and synced before anything is done
+//! ```
+
+mod carry;
+mod charter;
+mod disk;
+mod error;
+mod hear;
+mod in_force;
+mod journal;
+mod order;
+mod store;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use isthmus_pki::{
+    KeyHash,
+    rotation::{Fleet, Line, Report, State, progress},
+};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+pub use error::Error;
+pub use hear::Heard;
+pub(super) use in_force::{InForce, Inputs, ReissueOrder};
+pub use order::{Outcome, Request, Verb};
+use store::Store;
+pub(super) use timer::run;
+
+/// `[fabric]`, as far as identity goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The signed charter; `None`: the trust bundle alone says whom to trust.
+    pub charter: Option<PathBuf>,
+    /// How long what a site CA issued may live, and so how long one that issues no longer stays believed.
+    pub longest_leaf: Duration,
+    /// Where all of this is kept.
+    pub dir: PathBuf,
+}
+
+/// The running machine. Clones share it.
+#[derive(Clone)]
+pub struct Rotation(Arc<Inner>);
+
+struct Inner {
+    store: Mutex<Store>,
+    wake: Notify,
+}
+
+impl Rotation {
+    /// Reads what was written down; an empty directory is a beginning.
+    pub(super) fn open(dir: &std::path::Path) -> Result<Self, Error> {
+        Ok(Self(Arc::new(Inner { store: Mutex::new(Store::open(dir)?), wake: Notify::new() })))
+    }
+
+    /// What the configuration and what was written down come to, together. With `keep` it is written down.
+    pub(super) fn reconcile(
+        &self,
+        inputs: &Inputs<'_>,
+        now: SystemTime,
+        keep: bool,
+    ) -> Result<InForce, Error> {
+        let mut store = self.lock();
+        let mut next = store.clone();
+        let in_force = in_force::reconcile(&mut next, inputs, now)?;
+        if keep {
+            if next != *store {
+                next.save()?;
+            }
+            *store = next;
+            self.0.wake.notify_one();
+        }
+        Ok(in_force)
+    }
+
+    /// Plans a command; unless `dry_run`, carries it out. A refusal is an outcome, not an error.
+    pub(super) fn order(&self, request: &Request, dry_run: bool, now: SystemTime) -> Result<Outcome, Error> {
+        let outcome = order::order(&mut self.lock(), request, dry_run, seconds(now));
+        self.0.wake.notify_one();
+        outcome
+    }
+
+    /// Takes what another node says the fabric trusts, as far as it proves itself; true if anything was new.
+    pub(super) fn hear(&self, heard: &Heard, now: SystemTime) -> bool {
+        let news = hear::hear(&mut self.lock(), heard, now.into());
+        if news {
+            self.0.wake.notify_one();
+        }
+        news
+    }
+
+    /// Notes what a node says of itself.
+    pub fn report(&self, node: &str, report: Report) {
+        let mut store = self.lock();
+        match store.fleet.report(node, report) {
+            // The time alone is not worth a write.
+            Ok(false) => {}
+            Ok(true) => {
+                if let Err(error) = store.save() {
+                    tracing::warn!(%error, node, "a node's report could not be written down");
+                }
+                self.0.wake.notify_one();
+            }
+            Err(error) => tracing::warn!(%error, node, "a node's report was refused"),
+        }
+    }
+
+    /// Where every rotation stands.
+    pub fn progress(&self, now: SystemTime) -> Vec<Line> {
+        let store = self.lock();
+        progress(&store.state, &store.fleet, seconds(now))
+    }
+
+    /// The machine as it is.
+    pub fn state(&self) -> State {
+        self.lock().state.clone()
+    }
+
+    /// The nodes that are known.
+    pub fn fleet(&self) -> Fleet {
+        self.lock().fleet.clone()
+    }
+
+    /// The charter in force as it was signed; `None`: none.
+    pub fn charter(&self) -> Option<String> {
+        self.lock().charter.as_ref().map(|charter| charter.file.clone())
+    }
+
+    /// Taint statements, own and heard.
+    pub fn taints(&self) -> Vec<String> {
+        self.lock().taints.clone()
+    }
+
+    /// CRLs that are in force, DER.
+    pub fn crls(&self) -> Vec<Vec<u8>> {
+        self.lock().crls()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        // Every change is made on a copy, or written down step by step: a panic leaves nothing half done.
+        self.0.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The key that a person means by the first digits of its hash, at least eight.
+fn find_key(state: &State, digits: &str) -> Result<KeyHash, Error> {
+    const LEAST: usize = 8;
+    let fits = |key: &&KeyHash| digits.len() >= LEAST && key.as_str().starts_with(digits);
+    let mut found = state.cas.iter().map(|ca| &ca.key).filter(fits);
+    match (found.next(), found.next()) {
+        (Some(key), None) => Ok(key.clone()),
+        _ => Err(Error::Key(digits.chars().take(64).collect())),
+    }
+}
+
+/// Seconds since the Unix epoch.
+fn seconds(now: SystemTime) -> i64 {
+    OffsetDateTime::from(now).unix_timestamp()
+}

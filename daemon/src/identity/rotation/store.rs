@@ -1,0 +1,163 @@
+//! What is written down, read back and checked.
+
+use std::path::{Path, PathBuf};
+
+use isthmus_pki::{
+    Charter, KeyHash,
+    charter::sealed,
+    rotation::{CharterView, Effect, Fleet, State, taint},
+};
+use rustls_pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+
+use super::{Error, disk};
+use crate::identity::config::{IssuerConfig, KeySource};
+
+/// Most taint statements that are kept; each is of a CA that a root signed.
+pub(super) const MAX_TAINTS: usize = 256;
+
+/// All of it. Changed on a copy, or step by step with a [`Store::save`] after each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Store {
+    pub(super) dir: PathBuf,
+    pub(super) state: State,
+    pub(super) fleet: Fleet,
+    pub(super) charter: Option<Signed>,
+    /// As they were signed, own and heard.
+    pub(super) taints: Vec<String>,
+    /// CRLs that came by `rotate revoke`, DER.
+    pub(super) crls: Vec<Vec<u8>>,
+    /// From the configuration: the site, and the CA that it names with its key.
+    pub(super) site: Option<String>,
+    pub(super) configured: Option<(KeyHash, IssuerConfig)>,
+    /// Roots in force: the charter's, or the trust bundle's.
+    pub(super) roots: Vec<CertificateDer<'static>>,
+}
+
+/// The charter in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Signed {
+    pub(super) charter: Charter,
+    /// As it was signed.
+    pub(super) file: String,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    state: State,
+    fleet: Fleet,
+    taints: Vec<String>,
+    /// Hex DER.
+    crls: Vec<String>,
+}
+
+impl Store {
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        let written = read_state(&dir.join("state.json"))?;
+        let store = Self {
+            dir: dir.to_owned(),
+            state: written.state,
+            fleet: written.fleet,
+            charter: read_charter(&dir.join("charter.jws"))?,
+            taints: written.taints,
+            crls: written.crls.iter().filter_map(|crl| hex::decode(crl).ok()).collect(),
+            site: None,
+            configured: None,
+            roots: Vec::new(),
+        };
+        store.check()?;
+        Ok(store)
+    }
+
+    /// The charter's file is written first, so it is at or ahead of the state.
+    fn check(&self) -> Result<(), Error> {
+        let written = self.state.charter_sequence();
+        let found = self.charter.as_ref().map_or(0, |signed| signed.charter.sequence);
+        if found >= written {
+            return Ok(());
+        }
+        let reason = format!("charter {written} was in force and this is {found}; a charter never goes back");
+        Err(Error::State { path: self.dir.join("charter.jws"), reason })
+    }
+
+    /// After a crash between the charter's file and the step that puts it in force: the file was checked before it was written.
+    pub(super) fn catch_up(&mut self, now: i64) {
+        let ahead =
+            self.charter.as_ref().filter(|signed| signed.charter.sequence > self.state.charter_sequence());
+        if let Some(view) = ahead.map(|signed| self.view(&signed.charter)) {
+            self.state.apply(&Effect::ApplyCharter(view), now);
+        }
+    }
+
+    /// Replaces `state.json`.
+    pub(super) fn save(&self) -> Result<(), Error> {
+        let path = self.dir.join("state.json");
+        let written = Written {
+            state: self.state.clone(),
+            fleet: self.fleet.clone(),
+            taints: self.taints.clone(),
+            crls: self.crls.iter().map(hex::encode).collect(),
+        };
+        let text = serde_json::to_vec_pretty(&written)
+            .map_err(|e| Error::State { path: path.clone(), reason: e.to_string() })?;
+        disk::replace(&path, &text)
+    }
+
+    /// The charter as this site sees it.
+    pub(super) fn view(&self, charter: &Charter) -> CharterView {
+        CharterView::new(charter, self.site.as_deref().unwrap_or_default())
+    }
+
+    /// CRLs of the charter, and those that came since.
+    pub(super) fn crls(&self) -> Vec<Vec<u8>> {
+        let of_charter = self.charter.iter().flat_map(|signed| &signed.charter.crls);
+        of_charter.chain(&self.crls).cloned().collect()
+    }
+
+    /// Files of a CA whose key was made here.
+    pub(super) fn file(&self, key: &KeyHash, extension: &str) -> PathBuf {
+        self.dir.join(format!("ca-{}.{extension}", key.short()))
+    }
+
+    /// The CA as `[issuer]` would name it, wherever its files are.
+    pub(super) fn issuer(&self, key: &KeyHash) -> Option<IssuerConfig> {
+        let (configured, template) = self.configured.as_ref()?;
+        let mut issuer = template.clone();
+        if configured != key {
+            issuer.certificate = self.file(key, "pem");
+            issuer.key = KeySource::file(self.file(key, "key"));
+        }
+        Some(issuer)
+    }
+
+    /// Adds a statement unless the CA's taint is known or there is no room.
+    pub(super) fn add_taint(&mut self, statement: String) -> bool {
+        let room = self.taints.len() < MAX_TAINTS && !self.taints.contains(&statement);
+        if room {
+            self.taints.push(statement);
+        }
+        room
+    }
+}
+
+fn read_state(path: &Path) -> Result<Written, Error> {
+    let Some(text) = disk::read(path)? else { return Ok(Written::default()) };
+    let written: Written = serde_json::from_slice(&text)
+        .map_err(|e| Error::State { path: path.to_owned(), reason: e.to_string() })?;
+    let short = written.taints.iter().all(|statement| statement.len() <= taint::MAX_LEN);
+    if written.taints.len() > MAX_TAINTS || !short {
+        return Err(Error::State { path: path.to_owned(), reason: "too many or too long taints".into() });
+    }
+    Ok(written)
+}
+
+/// It was proven when it came, and this directory is ours alone.
+fn read_charter(path: &Path) -> Result<Option<Signed>, Error> {
+    let Some(bytes) = disk::read(path)? else { return Ok(None) };
+    let (charter, _) = sealed::look(&bytes)
+        .map_err(|reason| Error::Charter { place: path.display().to_string(), reason: Box::new(reason) })?;
+    let file = String::from_utf8(bytes.to_vec())
+        .map_err(|_| Error::State { path: path.to_owned(), reason: "not UTF-8".into() })?;
+    Ok(Some(Signed { charter, file }))
+}

@@ -1,0 +1,160 @@
+//! A CA says of itself that it is in a stranger's hands: the statement that other nodes believe without asking anybody.
+//!
+//! It is signed by the tainted CA's own key. So only who holds that key can taint it: a node of the site cannot bring down the site's
+//! other CAs, and a thief who taints what he stole does us a favour. It can't be taken back; a new CA takes the old one's place.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::{
+    authority::Authority,
+    bundle::Bundle,
+    facts::Facts,
+    id::TrustDomain,
+    keyhash::KeyHash,
+    signed_by,
+    statement::{self, Opened},
+};
+
+const TYPE: &str = "isthmus-taint";
+const VERSION: u32 = 1;
+/// Longest statement, in bytes.
+pub const MAX_LEN: usize = 16 << 10;
+/// Longest reason, in bytes.
+const MAX_REASON: usize = 1024;
+
+/// A CA whose leaves are refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Its key.
+    pub key: KeyHash,
+    /// Since when, by the clock of the node that said so.
+    pub since: i64,
+    /// When its certificate ends and the statement can be forgotten.
+    pub not_after: i64,
+    /// The operator's words.
+    pub reason: String,
+}
+
+/// Why a statement is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The JWS.
+    #[error(transparent)]
+    Statement(#[from] statement::Error),
+    /// Beyond [`MAX_LEN`].
+    #[error("a taint statement has at most {MAX_LEN} bytes, this one has {0}")]
+    TooLong(usize),
+    /// The text.
+    #[error("not the text of a taint statement: {0}")]
+    Text(String),
+    /// It speaks of another CA than the one that signed it.
+    #[error("it speaks of another CA than the one that signed it; a CA can only taint itself")]
+    Other,
+    /// The signer is no CA of this fabric.
+    #[error("its signer is no site CA under a root that this node trusts")]
+    Stranger,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    version: u32,
+    trust_domain: String,
+    key_sha256: KeyHash,
+    since: i64,
+    reason: String,
+}
+
+/// Makes the statement, signed by the CA that it is about.
+pub fn seal(ca: &Authority, since: i64, reason: &str) -> Result<String, Error> {
+    let reason: String = reason.chars().take(MAX_REASON / 4).collect();
+    let (trust_domain, key_sha256) = (ca.trust_domain().to_string(), KeyHash::of(ca.facts()));
+    let wire = Wire { version: VERSION, trust_domain, key_sha256, since, reason };
+    let text = serde_json::to_vec(&wire).map_err(|e| Error::Text(e.to_string()))?;
+    Ok(statement::seal(TYPE, &text, ca)?)
+}
+
+/// Reads a statement. An expired CA is believed too: what it says of itself can only make us more careful.
+pub fn open(text: &str, bundle: &Bundle) -> Result<Taint, Error> {
+    if text.len() > MAX_LEN {
+        return Err(Error::TooLong(text.len()));
+    }
+    let opened = statement::open(text, TYPE)?;
+    let wire: Wire = serde_json::from_slice(&opened.payload).map_err(|e| Error::Text(e.to_string()))?;
+    if wire.version != VERSION || wire.reason.len() > MAX_REASON {
+        return Err(Error::Text("of another version, or with too long a reason".into()));
+    }
+    if wire.key_sha256 != KeyHash::of(&opened.facts) {
+        return Err(Error::Other);
+    }
+    check_signer(&opened, &wire.trust_domain, bundle)?;
+    let Wire { key_sha256: key, since, reason, .. } = wire;
+    Ok(Taint { key, since, not_after: opened.facts.not_after, reason })
+}
+
+fn check_signer(opened: &Opened, trust_domain: &str, bundle: &Bundle) -> Result<(), Error> {
+    let ours = |facts: &Facts, domain: &TrustDomain| facts.uris == [domain.id().to_string()];
+    let domain = bundle.trust_domain();
+    let a_ca = opened.facts.is_ca() && opened.facts.may_sign_certificates() && !opened.facts.self_issued;
+    let under_root = bundle.anchors().iter().any(|root| signed_by::certificate(&opened.signer, root));
+    if trust_domain == domain.as_str() && a_ca && ours(&opened.facts, domain) && under_root {
+        Ok(())
+    } else {
+        Err(Error::Stranger)
+    }
+}
+
+impl Taint {
+    /// True once the certificate of the CA has ended: nothing of it can be alive.
+    pub fn is_over(&self, now: OffsetDateTime) -> bool {
+        self.not_after < now.unix_timestamp()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::{Fabric, NOW};
+
+    #[test]
+    fn a_ca_taints_itself_and_nobody_else() {
+        let fabric = Fabric::shared();
+        let bundle = fabric.bundle();
+        let sealed = seal(&fabric.site, 7, "laptop stolen").unwrap();
+        let taint = open(&sealed, &bundle).unwrap();
+        assert_eq!((&taint.key, taint.since), (&KeyHash::of(fabric.site.facts()), 7));
+        assert_eq!(taint.reason, "laptop stolen");
+        assert!(!taint.is_over(NOW) && taint.is_over(NOW + time::Duration::days(91)));
+
+        // A root is not tainted by a statement; another fabric's CA is nobody here.
+        assert_eq!(open(&seal(&fabric.root, 7, "").unwrap(), &bundle), Err(Error::Stranger));
+        let other = Fabric::new("td");
+        assert_eq!(open(&seal(&other.site, 7, "").unwrap(), &bundle), Err(Error::Stranger));
+        // One CA about another.
+        let key_sha256 = KeyHash::of(other.site.facts());
+        let wire =
+            Wire { version: 1, trust_domain: "td".into(), key_sha256, since: 7, reason: String::new() };
+        let forged = statement::seal(TYPE, &serde_json::to_vec(&wire).unwrap(), &fabric.site).unwrap();
+        assert_eq!(open(&forged, &bundle), Err(Error::Other));
+        let wrong_type = statement::seal("isthmus-charter", b"{}", &fabric.site).unwrap();
+        assert!(matches!(open(&wrong_type, &bundle), Err(Error::Statement(_))));
+        assert!(matches!(open(&"a".repeat(MAX_LEN + 1), &bundle), Err(Error::TooLong(_))));
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let fabric = Fabric::shared();
+        let sealed = seal(&fabric.site, 7, &"é\u{10ffff}".repeat(5000)).unwrap();
+        assert!(open(&sealed, &fabric.bundle()).unwrap().reason.len() <= MAX_REASON);
+    }
+
+    proptest! {
+        #[test]
+        fn random_text_never_panics(text in "[A-Za-z0-9_.-]{0,300}") {
+            let _ = open(&text, &Fabric::shared().bundle());
+        }
+    }
+}

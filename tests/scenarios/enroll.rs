@@ -1,0 +1,280 @@
+//! Nodes of one site in namespaces of their own: joining, renewal, and what is left when the issuer is not there.
+
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+
+use std::{fs, io, io::Write as _, path::Path, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use isthmus_lab::{
+    bins::Bins,
+    files::write_secret,
+    mesh::{self, Mesh, node_section},
+    node::Node,
+    pki::{Pki, TRUST_DOMAIN},
+    sandbox,
+};
+use isthmus_proto::control::{Health, Subsystem};
+use time::OffsetDateTime;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const SITE: &str = "s1";
+/// Renewed after 15 to 20 seconds, overdue after 30, over after 60.
+const SHORT: &str = "node_ttl = \"1m\"\n";
+
+/// Gateway 1 is the issuer, the others join.
+struct Site {
+    mesh: Mesh,
+    pki: Pki,
+}
+
+impl Site {
+    /// Starts the issuer; `rules` are more lines of its `[issuer]`.
+    fn start(count: u8, rules: &str, bins: &Bins) -> Self {
+        let mut mesh = Mesh::new(count, bins).unwrap();
+        let pki = Pki::new(SITE, OffsetDateTime::now_utc()).unwrap();
+        pki.write_site(mesh.node(1).dir()).unwrap();
+        for n in 2..=count {
+            let root = mesh.node(1).dir().join("root.pem");
+            fs::copy(root, mesh.node(n).dir().join("root.pem")).unwrap();
+        }
+        // No certificate from a ceremony: an issuer makes its own.
+        let issuer = format!(
+            "{}[identity]\ntrust_bundle = \"root.pem\"\n[issuer]\ncertificate = \"site-ca.pem\"\n\
+             key = \"site-ca.key\"\nlisten = \"[::]:51820\"\n{rules}{}",
+            node_section(mesh.node(1), Some(SITE)),
+            mesh::metrics_section()
+        );
+        mesh.node_mut(1).start(&issuer).unwrap();
+        mesh.node_mut(1).wait_ready(LIMIT).unwrap();
+        let mut this = Self { mesh, pki };
+        this.wait_id(1);
+        this
+    }
+
+    fn member(&self, n: u8) -> String {
+        format!(
+            "{}[identity]\ntrust_bundle = \"root.pem\"\njoin_token_file = \"join.token\"\n\
+             issuers = [\"192.0.2.1:51820\"]\n{}",
+            node_section(self.mesh.node(n), Some(SITE)),
+            mesh::metrics_section()
+        )
+    }
+
+    fn token(&self, name: &str) -> String {
+        self.mesh.node(1).ctl_ok(&["token", "create", "--node", name]).unwrap()
+    }
+
+    fn join(&mut self, n: u8, token: &str) {
+        write_secret(&self.mesh.node(n).dir().join("join.token"), token).unwrap();
+        let config = self.member(n);
+        self.mesh.node_mut(n).start(&config).unwrap();
+        self.mesh.node_mut(n).wait_ready(LIMIT).unwrap();
+    }
+
+    fn wait_id(&mut self, n: u8) {
+        let wanted = format!("spiffe://{TRUST_DOMAIN}/site/{SITE}/node/{}", mesh::name(n));
+        let has = |node: &Node| {
+            let id = node.status()?.spiffe_id;
+            ensure!(id == wanted, "its ID is {id:?}");
+            Ok(())
+        };
+        self.mesh.node_mut(n).wait_until("its SVID", LIMIT, has).unwrap();
+    }
+
+    fn wait_says(&mut self, n: u8, limit: Duration, health: Health, words: &str) {
+        let says = |node: &Node| {
+            let identity = identity(node)?;
+            ensure!(identity.health() == health && identity.summary.contains(words), "{identity:?}");
+            Ok(())
+        };
+        self.mesh.node_mut(n).wait_until(words, limit, says).unwrap();
+    }
+}
+
+fn identity(node: &Node) -> anyhow::Result<Subsystem> {
+    let subsystems = node.status()?.subsystems;
+    subsystems.into_iter().find(|s| s.name == "identity").context("no identity")
+}
+
+fn serial(node: &Node) -> anyhow::Result<String> {
+    let svid = node.certificates()?.into_iter().find(|c| c.kind == "node-svid");
+    Ok(svid.context("no SVID")?.serial)
+}
+
+fn skipped(what: &str, why: &str) {
+    assert!(std::env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{what}: {why}");
+    io::stderr().write_all(format!("SKIPPED {what}: {why}\n").as_bytes()).unwrap();
+}
+
+#[test]
+fn a_node_joins_once_and_nobody_else_with_its_token() {
+    sandbox::run_with_bins("a_node_joins_once_and_nobody_else_with_its_token", |bins| {
+        let mut site = Site::start(4, "", bins);
+        let token = site.token("gw2");
+        // Another node has got hold of it: refused, and the token is as good as before.
+        site.join(3, &token);
+        site.wait_says(3, LIMIT, Health::Failed, "this join token is not accepted");
+        site.join(2, &token);
+        site.wait_id(2);
+        assert!(!site.mesh.node(2).dir().join("join.token").exists());
+        // A replay, by one that calls itself gw2.
+        let replayer = site.member(4).replace("name = \"gw4\"", "name = \"gw2\"");
+        write_secret(&site.mesh.node(4).dir().join("join.token"), &token).unwrap();
+        site.mesh.node_mut(4).start(&replayer).unwrap();
+        site.wait_says(4, LIMIT, Health::Failed, "this join token is not accepted");
+
+        let list = site.mesh.node(1).ctl_ok(&["token", "list"]).unwrap();
+        assert!(list.contains("gw2") && list.contains("used"), "{list}");
+        let joined = mesh::metrics(site.mesh.node(1)).unwrap();
+        assert_eq!(joined.count("isthmus_enroll_total", &[("result", "joined")]), 1.0);
+        assert!(joined.count("isthmus_enroll_total", &[("result", "other_node")]) >= 1.0);
+        assert!(joined.count("isthmus_enroll_total", &[("result", "used_token")]) >= 1.0);
+        for n in 1..=4 {
+            let log = site.mesh.node(n).log_text();
+            assert!(!log.contains(token.trim()) && !log.contains("PRIVATE KEY"), "gw{n} logged a secret");
+        }
+
+        // A token that was taken back, and a command to a node that has none to give.
+        let again = site.token("gw3");
+        let list = site.mesh.node(1).ctl_ok(&["token", "list", "-o", "json"]).unwrap();
+        let id = list.rsplit_once("\"id\": \"").unwrap().1.split('"').next().unwrap().to_owned();
+        site.mesh.node(1).ctl_ok(&["token", "revoke", &id]).unwrap();
+        site.mesh.node_mut(3).stop().unwrap();
+        site.join(3, &again);
+        site.wait_says(3, LIMIT, Health::Failed, "this join token is not accepted");
+        let refused = site.mesh.node(2).ctl(&["token", "create", "--node", "gw9"]).unwrap();
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("this node is no issuer"));
+    });
+}
+
+/// A member without the site's CA serves the Workload API; its issuer may die.
+#[test]
+fn a_member_serves_workloads_with_certificates_of_its_issuer() {
+    sandbox::run_with_bins("a_member_serves_workloads_with_certificates_of_its_issuer", |bins| {
+        let mut site = Site::start(2, "node_paths = [\"/ns/pay/*\"]\n", bins);
+        let token = site.token("gw2");
+        write_secret(&site.mesh.node(2).dir().join("join.token"), &token).unwrap();
+        let socket = site.mesh.node(2).workload_socket();
+        let entry = |path: &str| {
+            format!("[[workload_api.entry]]\nspiffe_id = \"{path}\"\nselectors = [\"unix:uid:0\"]\n")
+        };
+        let config = format!("{}[workload_api]\nsocket = {socket:?}\n", site.member(2));
+        site.mesh.node_mut(2).start(&(config.clone() + &entry("/ns/pay/api"))).unwrap();
+        site.wait_id(2);
+        let fetch = |node: &Node| {
+            let socket = format!("unix://{}", node.workload_socket().display());
+            node.ctl(&["svid", "fetch", "--workload-socket", &socket]).unwrap()
+        };
+        let said = |output: &std::process::Output| {
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        };
+        let first = fetch(site.mesh.node(2));
+        assert!(first.status.success() && said(&first).contains("/ns/pay/api"), "{}", said(&first));
+        site.mesh.node_mut(1).kill().unwrap();
+        let second = fetch(site.mesh.node(2));
+        assert!(second.status.success() && said(&second).contains("/ns/pay/api"), "{}", said(&second));
+
+        // What its site does not allow it can't have, whatever its own file says.
+        site.mesh.node_mut(1).restart().unwrap();
+        site.mesh.node_mut(1).wait_ready(LIMIT).unwrap();
+        site.wait_id(1);
+        site.mesh.node_mut(2).reload(&(config + &entry("/ns/other/api")), LIMIT).unwrap();
+        let refused = fetch(site.mesh.node(2));
+        assert!(!refused.status.success() && !said(&refused).contains("/ns/pay/api"), "{}", said(&refused));
+    });
+}
+
+/// Renewed while the issuer lives, warned of when it does not, running without an identity in the end, and
+/// back with a new token.
+#[test]
+fn a_node_renews_outlives_its_issuer_and_comes_back() {
+    let limit = Duration::from_secs(400);
+    sandbox::run_with_bins_for(limit, "a_node_renews_outlives_its_issuer_and_comes_back", |bins| {
+        let mut site = Site::start(2, SHORT, bins);
+        let token = site.token("gw2");
+        site.join(2, &token);
+        site.wait_id(2);
+        let first = serial(site.mesh.node(2)).unwrap();
+        let renewed = |node: &Node| {
+            ensure!(serial(node)? != first, "still the first one");
+            Ok(())
+        };
+        site.mesh.node_mut(2).wait_until("a renewed SVID", LIMIT, renewed).unwrap();
+
+        site.mesh.node_mut(1).kill().unwrap();
+        site.wait_says(2, Duration::from_secs(60), Health::Degraded, "it can't be renewed");
+        let metrics = mesh::metrics(site.mesh.node(2)).unwrap();
+        assert_eq!(metrics.value("isthmus_node_svid_renewal_overdue", &[]).unwrap(), 1.0);
+        site.wait_says(2, Duration::from_secs(60), Health::Failed, "it has expired");
+
+        // Started anew it runs as well, and says the same.
+        site.mesh.node_mut(2).stop().unwrap();
+        site.mesh.node_mut(2).restart().unwrap();
+        site.mesh.node_mut(2).wait_ready(LIMIT).unwrap();
+        site.wait_says(2, LIMIT, Health::Failed, "no join token");
+
+        // The issuer is back: an expired SVID renews nothing, a new token does.
+        site.mesh.node_mut(1).restart().unwrap();
+        site.mesh.node_mut(1).wait_ready(LIMIT).unwrap();
+        site.wait_id(1);
+        let again = site.token("gw2");
+        write_secret(&site.mesh.node(2).dir().join("join.token"), &again).unwrap();
+        site.wait_says(2, Duration::from_secs(90), Health::Ok, "node/gw2 until");
+    });
+}
+
+/// The aim: every issuer dead for 16 hours, and the node is still believed; a day later it still runs.
+#[test]
+fn sixteen_hours_without_an_issuer() {
+    sandbox::run_with_bins("sixteen_hours_without_an_issuer", |bins| {
+        let library = Path::new("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1");
+        if !library.exists() {
+            return skipped("sixteen_hours_without_an_issuer", "libfaketime is not installed");
+        }
+        let mut site = Site::start(2, "", bins);
+        let token = site.token("gw2");
+        site.join(2, &token);
+        site.wait_id(2);
+        site.mesh.node_mut(1).kill().unwrap();
+        // It joined just now: the worst moment to lose the issuer is 8 hours later, and 16 hours after that are 24.
+        for (later, health, words) in [
+            ("+7h", Health::Ok, "node/gw2 until"),
+            ("+12h30m", Health::Degraded, "it can't be renewed"),
+            ("+23h55m", Health::Degraded, "it can't be renewed"),
+            ("+25h", Health::Failed, "it has expired"),
+        ] {
+            site.mesh.node_mut(2).stop().unwrap();
+            let at = |command: &mut std::process::Command| {
+                command
+                    .env("LD_PRELOAD", library)
+                    .env("FAKETIME", later)
+                    .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            };
+            site.mesh.node_mut(2).restart_with(at).unwrap();
+            site.mesh.node_mut(2).wait_ready(LIMIT).unwrap();
+            site.wait_says(2, LIMIT, health, words);
+        }
+    });
+}
+
+/// What the ceremony signed has ended: the daemon runs, tunnels do not need it.
+#[test]
+fn an_expired_certificate_does_not_keep_a_node_from_starting() {
+    sandbox::run_with_bins("an_expired_certificate_does_not_keep_a_node_from_starting", |bins| {
+        let mut site = Site::start(2, "", bins);
+        let (node, past) = (site.mesh.node(2), OffsetDateTime::now_utc() - time::Duration::minutes(30));
+        site.pki.write_node(node.dir(), "gw2", past, time::Duration::minutes(10)).unwrap();
+        let tunnel = site.mesh.base(2).split_once("[tunnel]").unwrap().1.to_owned();
+        let config = format!(
+            "{}[identity]\ntrust_bundle = \"root.pem\"\nsvid = \"node.pem\"\nkey = \"node.key\"\n[tunnel]{tunnel}",
+            node_section(node, Some(SITE))
+        );
+        site.mesh.node_mut(2).start(&config).unwrap();
+        site.mesh.node_mut(2).wait_ready(LIMIT).unwrap();
+        site.wait_says(2, LIMIT, Health::Failed, "it has expired");
+        let status = site.mesh.node(2).status().unwrap();
+        let tunnel = status.subsystems.iter().find(|s| s.name == "tunnel").unwrap();
+        assert_eq!(tunnel.health(), Health::Ok);
+    });
+}
