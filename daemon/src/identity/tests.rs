@@ -646,10 +646,15 @@ async fn a_log_that_cannot_be_written_is_told_of_and_stops_streams_that_have_not
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("audit log"), "{status}");
     let (fine, summary) = node.handle.summary();
-    assert!(!fine && summary.contains("No space left") && summary.contains("nothing is issued"), "{summary}");
+    assert!(
+        fine == Condition::Degraded
+            && summary.contains("No space left")
+            && summary.contains("nothing is issued"),
+        "{summary}"
+    );
     disk.leave(u64::MAX);
     node.fetch().await.unwrap().message().await.unwrap().unwrap();
-    assert!(node.handle.summary().0);
+    assert_eq!(node.handle.summary().0, Condition::Well);
 }
 
 /// The bundle that is supplied carries the key that tokens are signed with.
