@@ -137,7 +137,8 @@ async fn jwt_bundles_change_with_keys_and_only_then() {
         keys.len()
     };
     assert_eq!(keys(&next(&mut stream).await), 1);
-    node.add_root();
+    // A domain that this workload has nothing to do with.
+    node.handle.set_trust(node.trust().with_federated([foreign("c.example").1]));
     tokio::task::yield_now().await;
     node.handle.republish(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
     assert_eq!(keys(&next(&mut stream).await), 2);

@@ -1,9 +1,6 @@
 //! TLS to the kubelet. Its certificate is the cluster's, not a SPIFFE one: CA and name are checked as on the web.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -56,7 +53,7 @@ fn bad_file(path: &Path, reason: impl std::fmt::Display) -> Error {
     Error::File { path: path.to_owned(), reason: reason.to_string() }
 }
 
-fn web_verifier(file: &PathBuf, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+fn web_verifier(file: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let mut roots = RootCertStore::empty();
     let certificates = files::certificates(file).map_err(|error| bad_file(file, error))?;
     // What can't be an anchor is left out, as long as one is left.
