@@ -340,7 +340,6 @@ impl Handle {
     }
 
     /// The issuance service to have from now on; outer `None`: the one that is there.
-    #[expect(clippy::option_option, reason = "the two levels are two different facts")]
     async fn issuance(
         &self,
         servers: &Servers,

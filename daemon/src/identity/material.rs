@@ -28,7 +28,7 @@ pub enum Error {
         /// File of the trust bundle.
         bundle: PathBuf,
         /// What is wrong with it.
-        reason: own::Error,
+        reason: Box<own::Error>,
     },
     /// Key and certificate don't belong together: perhaps only one of the two was replaced.
     #[error("{svid} and {key}: {reason}")]
@@ -38,7 +38,7 @@ pub enum Error {
         /// File of the key.
         key: PathBuf,
         /// Which keys they are.
-        reason: own::Error,
+        reason: Box<own::Error>,
     },
 }
 
@@ -104,8 +104,12 @@ fn from_files(
 ) -> Result<Own, Error> {
     let pair = (files::certificates(svid)?, files::key(key)?);
     Own::check(pair.0, pair.1, svid, store, expected, now).map_err(|reason| match reason {
-        own::Error::KeyMismatch(_) => Error::Pair { svid: svid.clone(), key: key.clone(), reason },
-        _ => Error::Svid { svid: svid.clone(), bundle: config.trust_bundle.clone(), reason },
+        own::Error::KeyMismatch(_) => {
+            Error::Pair { svid: svid.clone(), key: key.clone(), reason: Box::new(reason) }
+        }
+        _ => {
+            Error::Svid { svid: svid.clone(), bundle: config.trust_bundle.clone(), reason: Box::new(reason) }
+        }
     })
 }
 

@@ -17,7 +17,7 @@ use super::certificates::{CertificateInfo, Kind};
 pub enum Error {
     /// Refused by our own verifier, and not for the time alone.
     #[error("{0}")]
-    Refused(verify::Error),
+    Refused(Box<verify::Error>),
     /// Key and certificate don't belong together.
     #[error("{0}; use the key that the certificate was requested with")]
     KeyMismatch(Box<authority::Error>),
@@ -69,7 +69,8 @@ impl Own {
         expected: Option<(&str, &str)>,
         now: SystemTime,
     ) -> Result<Self, Error> {
-        let Verified { id, leaf } = verified_once(&chain, store, now.into()).map_err(Error::Refused)?;
+        let Verified { id, leaf } =
+            verified_once(&chain, store, now.into()).map_err(|reason| Error::Refused(Box::new(reason)))?;
         authority::check_key(&leaf, &key).map_err(|reason| Error::KeyMismatch(Box::new(reason)))?;
         check_name(&id, expected)?;
         let life = Life::of_svid(leaf.not_before, leaf.not_after);

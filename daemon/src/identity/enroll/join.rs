@@ -24,11 +24,11 @@ pub(super) enum Error {
     #[error("[node] makes no node's ID: {0}")]
     Id(#[from] id::Error),
     #[error("the issuer's answer is not this node's certificate: {0}")]
-    Answer(own::Error),
+    Answer(Box<own::Error>),
     #[error("the issuer answered with {0} certificates of {1} bytes, which is out of bounds")]
     Bounds(usize, usize),
     #[error("the issuer's certificate is not believed now: {0}")]
-    Unbelieved(isthmus_pki::verify::Error),
+    Unbelieved(Box<isthmus_pki::verify::Error>),
     #[error(transparent)]
     Write(#[from] disk::WriteError),
 }
@@ -65,8 +65,9 @@ impl Pending {
         let path: PathBuf = state::path(&standing.config.state_dir);
         let store: &TrustStore = standing.trust.store();
         let expected = Some((standing.node.0.as_str(), standing.node.1.as_str()));
-        let own = Own::check(chain, self.key, &path, store, expected, now).map_err(Error::Answer)?;
-        own.believed(store, now).map_err(Error::Unbelieved)?;
+        let own = Own::check(chain, self.key, &path, store, expected, now)
+            .map_err(|reason| Error::Answer(Box::new(reason)))?;
+        own.believed(store, now).map_err(|reason| Error::Unbelieved(Box::new(reason)))?;
         state::write(&path, &own.chain, &own.key)?;
         Ok(Arc::new(own))
     }

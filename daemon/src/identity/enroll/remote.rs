@@ -104,7 +104,7 @@ impl Remote {
             }
             Err(reason) => {
                 let old = self.reserve(&wanted, |held| now < held.not_after, now)?;
-                old.ok_or_else(|| Error::Remote { id: wanted.0, reason })
+                old.ok_or(Error::Remote { id: wanted.0, reason })
             }
         }
     }

@@ -40,7 +40,7 @@ pub enum Error {
         /// File of the certificate.
         certificate: PathBuf,
         /// The verifier's verdict.
-        reason: verify::Error,
+        reason: Box<verify::Error>,
     },
     /// The CA of another site.
     #[error("{certificate}: not the CA of site {site:?} that [node] names, but {subject}")]

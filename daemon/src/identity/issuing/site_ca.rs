@@ -77,5 +77,8 @@ fn check(
     let chain = [probe.certificate, authority.certificate().clone()];
     verify::verify(&chain, &TrustStore::from(bundle.clone()), Purpose::Server, now.into())
         .map(|_| ())
-        .map_err(|reason| Error::Refused { certificate: config.certificate.clone(), reason })
+        .map_err(|reason| Error::Refused {
+            certificate: config.certificate.clone(),
+            reason: Box::new(reason),
+        })
 }
