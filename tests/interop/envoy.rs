@@ -82,13 +82,34 @@ fn no_request_fails_while_all_is_rotated_under_a_plain_authority() {
     });
 }
 
+/// The page's own files, with nothing changed but the socket and the two names.
+#[test]
+fn the_page_for_operators_works_as_written() {
+    run("the_page_for_operators_works_as_written", |rig| {
+        let page = include_str!("../../docs/how-to/envoy.md");
+        let file = |name: &str| {
+            let text = page.split("```yaml\n# ").find_map(|block| block.strip_prefix(name)).unwrap();
+            let text = text.split("```").next().unwrap();
+            let names =
+                ["spiffe://fabric.example/ns/shop/sa/web", "spiffe://fabric.example/ns/payments/sa/api"];
+            let text = names.iter().fold(text.to_owned(), |text, name| text.replace(name, API));
+            text.replace("/run/isthmus/workload.sock", &rig.socket())
+        };
+        let server = rig.envoy("server.yaml", &file("server.yaml"), 9901);
+        let client = rig.envoy("client.yaml", &file("client.yaml"), 9902);
+        server.wait_for("the first certificates", |held| held.contains(API));
+        client.wait_for("the first certificates", |held| held.contains(API));
+        assert_eq!(rig.get(8080), (200, "served".to_owned()));
+    });
+}
+
 #[test]
 fn an_envoy_refuses_an_identity_that_it_does_not_expect() {
     run("an_envoy_refuses_an_identity_that_it_does_not_expect", |rig| {
         let (front, back) = rig.envoys("ALL", OTHER, API);
         front.wait_for("the first certificates", |held| held.contains(API));
         back.wait_for("the first certificates", |held| held.contains(API));
-        let (status, body) = rig.get();
+        let (status, body) = rig.get(rig.port());
         assert_eq!(status, 503, "{body}");
         assert!(front.stat("ssl.fail_verify_san").unwrap() > 0);
     });

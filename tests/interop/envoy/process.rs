@@ -20,7 +20,7 @@ use isthmus_lab::{netns::Netns, wait};
 pub(crate) const ENVOY: &str = "/usr/local/lib/isthmus-peers/python/bin/envoy";
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Killed when it is dropped.
+/// Killed when it is dropped. Its name is that of its file, whose ending says whether it is JSON or YAML.
 pub(crate) struct Envoy {
     child: Child,
     netns: Netns,
@@ -30,7 +30,7 @@ pub(crate) struct Envoy {
 
 impl Envoy {
     pub(crate) fn start(name: &str, netns: &Netns, dir: &Path, config: &str, admin: u16) -> Self {
-        let (file, log) = (dir.join(format!("{name}.json")), dir.join(format!("{name}.log")));
+        let (file, log) = (dir.join(name), dir.join(format!("{name}.log")));
         fs::write(&file, config).unwrap();
         let output = File::create(&log).unwrap();
         let mut command = netns.command(ENVOY).unwrap();

@@ -52,19 +52,27 @@ impl Rig {
 
     /// The front one, which expects its server to be `server`, and the back one, which expects its client to be `client`.
     pub(crate) fn envoys(&self, validation: &str, server: &str, client: &str) -> (Envoy, Envoy) {
-        let socket = self.node.workload_socket().display().to_string();
+        let socket = self.socket();
         let ports = |admin| Ports { front: self.port(), back: 10002, admin };
         let start =
             |name, config: &str, admin| Envoy::start(name, self.netns(), self.files.path(), config, admin);
         let (front, back) = (ports(10011), ports(10012));
         (
-            start("front", &config::front(&front, &socket, validation, server), front.admin),
-            start("back", &config::back(&back, &socket, validation, client), back.admin),
+            self.envoy("front.json", &config::front(&front, &socket, validation, server), front.admin),
+            self.envoy("back.json", &config::back(&back, &socket, validation, client), back.admin),
         )
     }
 
-    pub(crate) fn get(&self) -> (u16, String) {
-        let port = self.port();
+    pub(crate) fn socket(&self) -> String {
+        self.node.workload_socket().display().to_string()
+    }
+
+    /// An Envoy with a configuration of one's own.
+    pub(crate) fn envoy(&self, name: &str, config: &str, admin: u16) -> Envoy {
+        Envoy::start(name, self.netns(), self.files.path(), config, admin)
+    }
+
+    pub(crate) fn get(&self, port: u16) -> (u16, String) {
         self.netns().run(|| get(port, "/")).unwrap().unwrap()
     }
 
