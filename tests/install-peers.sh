@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly PACKAGES=(bird2 ca-certificates iproute2 iputils-ping openssl procps python3 python3-venv systemd tcpdump wireguard-tools)
+readonly PACKAGES=(bird2 ca-certificates iproute2 iputils-ping libfaketime openssl procps python3 python3-venv systemd tcpdump wireguard-tools)
 
 missing() {
     local package
