@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly PACKAGES=(bird2 ca-certificates faketime iproute2 iputils-ping libfaketime opensc openssl procps python3 python3-venv softhsm2 systemd tcpdump
-    wireguard-tools)
+readonly PACKAGES=(bird2 ca-certificates faketime iproute2 iputils-ping libfaketime opensc openssl procps
+    python3 python3-venv softhsm2 systemd tcpdump wireguard-tools)
 
 missing() {
     local package

@@ -32,13 +32,25 @@ impl Pki {
     /// # Errors
     /// When a key can't be made.
     pub fn new(site: &str, now: OffsetDateTime) -> Result<Self> {
-        let (long, site_key) = (Duration::days(3650), Key::generate(Curve::P256)?);
+        let long = Duration::days(3650);
         let domain = TrustDomain::parse(TRUST_DOMAIN)?;
         let root = Authority::root(&domain, Key::generate(Curve::P384)?, long, serial(), now)?;
-        let profile = Profile::SiteCa { site: site.to_owned(), lifetime: Duration::days(365) };
-        let issued = root.issue(&profile, &site_key.public(), serial(), now)?;
-        let authority = Authority::load(issued.certificate, Key::from_pkcs8(&site_key.to_pkcs8())?)?;
-        Ok(Self { root, site: authority, site_key, name: site.to_owned() })
+        let (site_ca, site_key) = site_ca(&root, site, now)?;
+        Ok(Self { root, site: site_ca, site_key, name: site.to_owned() })
+    }
+
+    /// Puts another site CA, under the same root, in the place of the first.
+    ///
+    /// # Errors
+    /// When a key can't be made.
+    pub fn renew_site(&mut self, now: OffsetDateTime) -> Result<()> {
+        (self.site, self.site_key) = site_ca(&self.root, &self.name, now)?;
+        Ok(())
+    }
+
+    /// The root's certificate.
+    pub fn root_pem(&self) -> String {
+        to_pem([self.root.certificate()])
     }
 
     /// Writes `root.pem`, `site-ca.pem` and `site-ca.key` into `dir`.
@@ -46,7 +58,7 @@ impl Pki {
     /// # Errors
     /// When a file can't be written.
     pub fn write_site(&self, dir: &Path) -> Result<()> {
-        fs::write(dir.join("root.pem"), to_pem([self.root.certificate()]))?;
+        fs::write(dir.join("root.pem"), self.root_pem())?;
         fs::write(dir.join("site-ca.pem"), to_pem([self.site.certificate()]))?;
         write_secret(&dir.join("site-ca.key"), &self.site_key.to_pem())
     }
@@ -72,6 +84,13 @@ impl Pki {
         self.write_site(dir)?;
         self.write_node(dir, name, OffsetDateTime::now_utc(), Duration::days(1))
     }
+}
+
+fn site_ca(root: &Authority, site: &str, now: OffsetDateTime) -> Result<(Authority, Key)> {
+    let key = Key::generate(Curve::P256)?;
+    let profile = Profile::SiteCa { site: site.to_owned(), lifetime: Duration::days(365) };
+    let issued = root.issue(&profile, &key.public(), serial(), now)?;
+    Ok((Authority::load(issued.certificate, Key::from_pkcs8(&key.to_pkcs8())?)?, key))
 }
 
 /// A configuration of `node` at `site` with the files in its own directory, and an issuer; entries may follow.

@@ -1,0 +1,100 @@
+//! A daemon whose wall clock is somebody else's idea: ten minutes off, set ahead beyond an expiry, and through a year of rotations.
+//! libfaketime is between the daemon and the kernel; monotonic time is left alone, as a clock that is set leaves it.
+
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+
+#[path = "faketime/rig.rs"]
+mod rig;
+
+use std::{
+    env,
+    io::{self, Write as _},
+    path::Path,
+    time::Duration,
+};
+
+use isthmus_lab::sandbox;
+use time::Duration as Span;
+
+use rig::{API, LIBRARY, Rig, Stream};
+
+const LIMIT: Duration = Duration::from_secs(240);
+
+fn run(test: &str, body: impl FnOnce(Rig)) {
+    if !Path::new(LIBRARY).exists() {
+        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{LIBRARY} is not there");
+        // Not by the macro: the line shows although the test passes.
+        let _ = writeln!(io::stderr(), "SKIPPED {test}: {LIBRARY} is not there (tests/install-peers.sh)");
+        return;
+    }
+    sandbox::run_with_bins_for(LIMIT, test, |bins| body(Rig::new(bins)));
+}
+
+/// Each month a new site CA and node certificate, after half a year a new root: one workload follows it all on one stream.
+#[test]
+fn a_year_of_rotations_in_a_minute() {
+    run("a_year_of_rotations_in_a_minute", |mut rig| {
+        rig.start();
+        let mut stream = Stream::open(&rig);
+        let mut last = stream.svid_at(rig.now());
+        for month in 1..=12 {
+            if month == 6 {
+                rig.trust_another_root();
+                stream.svid_at(rig.now());
+            }
+            rig.pass(Span::days(30));
+            rig.rotate(month == 6);
+            let next = stream.svid_at(rig.now());
+            assert_ne!(next.serial, last.serial, "month {month}");
+            last = next;
+            if month == 7 {
+                rig.forget_the_old_root();
+                assert_eq!(stream.svid_at(rig.now()).roots, 1);
+            }
+        }
+        assert_eq!(last.id, API);
+    });
+}
+
+/// The clock is set ahead while a workload holds an SVID of an hour: it gets another before it could notice.
+#[test]
+fn a_jump_across_the_expiry_is_noticed() {
+    run("a_jump_across_the_expiry_is_noticed", |mut rig| {
+        rig.start();
+        let mut stream = Stream::open(&rig);
+        let first = stream.svid_at(rig.now());
+        rig.pass(Span::hours(2));
+        let second = stream.svid_at(rig.now());
+        assert_ne!(first.serial, second.serial);
+    });
+}
+
+/// Ten minutes fast: what it issues is not valid yet for the others, and whoever refuses it names both times.
+#[test]
+fn a_fast_clock_is_named_by_those_who_refuse_it() {
+    run("a_fast_clock_is_named_by_those_who_refuse_it", |mut rig| {
+        rig.pass(Span::minutes(10));
+        rig.start();
+        let mut stream = Stream::open(&rig);
+        stream.svid_at(rig.now());
+        let refused = stream.verify_last_at(rig.real_now()).unwrap_err();
+        assert!(
+            refused.contains("check the clock") && refused.contains("this node's clock says"),
+            "{refused}"
+        );
+    });
+}
+
+/// Ten minutes slow: its own SVID is not valid yet. It runs, and says what is wrong with which clock.
+#[test]
+fn a_slow_clock_is_named_by_the_node_that_has_it() {
+    run("a_slow_clock_is_named_by_the_node_that_has_it", |mut rig| {
+        rig.pass(-Span::minutes(10));
+        rig.start();
+        let status = rig.summary();
+        assert!(status.contains("check the clock"), "{status}");
+        // The clock is put right: nothing has to be restarted.
+        rig.pass(Span::minutes(10));
+        rig.wait_healthy();
+    });
+}

@@ -1,0 +1,110 @@
+//! Programs that use a foreign SPIFFE library and tell by lines of JSON what they see.
+
+use std::{
+    env,
+    io::{self, BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const PYTHON: &str = "/usr/local/lib/isthmus-peers/python/bin/python";
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/interop/spiffe/python/client.py");
+const GO: &str = "/usr/local/bin/isthmus-peer-spiffe";
+
+/// Whose library.
+#[derive(Clone, Copy)]
+pub(crate) enum Language {
+    Python,
+    Go,
+}
+
+/// False after a line that says what is missing; where peers are required, that is a failure.
+pub(crate) fn installed(test: &str) -> bool {
+    let missing = [PYTHON, GO].into_iter().find(|program| !Path::new(program).exists());
+    if let Some(program) = missing {
+        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{program} is not there");
+        // Not by the macro: the line shows although the test passes.
+        let _ = writeln!(io::stderr(), "SKIPPED {test}: {program} is not there (tests/install-peers.sh)");
+    }
+    missing.is_none()
+}
+
+impl Language {
+    /// Program and first arguments.
+    pub(crate) fn program(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Python => (PYTHON, &[CLIENT]),
+            Self::Go => (GO, &[]),
+        }
+    }
+
+    /// The default identity in a line of `watch`.
+    pub(crate) fn id(self, line: &Value) -> &str {
+        let id = match self {
+            Self::Python => &line["id"],
+            Self::Go => &line["ids"][0],
+        };
+        id.as_str().unwrap_or_default()
+    }
+
+    /// The serial number in a line of `watch`.
+    pub(crate) fn serial(self, line: &Value) -> String {
+        let serial = match self {
+            Self::Python => &line["serial"],
+            Self::Go => &line["serials"][0],
+        };
+        serial.as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// A running program. It is told to end, and if need be killed, when this is dropped.
+pub(crate) struct Program {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Program {
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The next line of JSON; whatever else is said is passed over.
+    pub(crate) fn line(&mut self) -> Value {
+        loop {
+            let line = self.lines.recv_timeout(LIMIT).expect("the program says something in time");
+            if let Ok(value) = serde_json::from_str(&line) {
+                return value;
+            }
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        for _ in 0..50 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
