@@ -156,7 +156,7 @@ fn foreign_libraries_accept_our_tokens_and_we_theirs() {
 
         let socket = rig.socket();
         let fetch = ["spire", "fetch-jwt", "-socketPath", &socket, "-audience", "reports", "-output", "json"];
-        let fetched: serde_json::Value = serde_json::from_str(&rig.output(Language::Go, &fetch)).unwrap();
+        let fetched: Value = serde_json::from_str(&rig.output(Language::Go, &fetch)).unwrap();
         let token = fetched[0]["svids"][0]["svid"].as_str().unwrap();
         let validate =
             ["spire", "validate-jwt", "-socketPath", &socket, "-audience", "reports", "-svid", token];

@@ -206,10 +206,10 @@ fn status(node: &Node) -> anyhow::Result<Value> {
 }
 
 fn find(status: &Value, track: &str, step: &str) -> anyhow::Result<Value> {
-    let lines = status["lines"].as_array().into_iter().flatten();
+    let mut lines = status["lines"].as_array().into_iter().flatten();
     let fits =
         |line: &&Value| line["track"] == track && line["step"].as_str().unwrap_or_default().contains(step);
-    lines.filter(fits).last().cloned().ok_or_else(|| anyhow::anyhow!("no {track} {step} in {status}"))
+    lines.rfind(fits).cloned().ok_or_else(|| anyhow::anyhow!("no {track} {step} in {status}"))
 }
 
 /// What a workload was given at one time: chain, key and bundle.
@@ -301,9 +301,8 @@ impl Workload {
 
     /// Time passes; pushes are taken, everybody keeps shaking hands.
     async fn watch(&mut self, time: Duration) {
-        match tokio::time::timeout(time, self.stream.message()).await {
-            Ok(message) => self.given.push(Given::new(&message.unwrap().unwrap())),
-            Err(_) => {}
+        if let Ok(message) = tokio::time::timeout(time, self.stream.message()).await {
+            self.given.push(Given::new(&message.unwrap().unwrap()));
         }
         self.check().await;
     }

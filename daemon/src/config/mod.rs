@@ -205,9 +205,7 @@ struct RawNode {
 impl Raw {
     /// `None` only if a problem was recorded; a section that fails does not keep the others from being checked.
     fn check(self, c: &mut Checker<'_>, path: &Path) -> Option<Config> {
-        for (name, section) in [("dns", &self.dns)] {
-            unsupported(c, section.as_ref().map(Spanned::span), &format!("[{name}]"));
-        }
+        unsupported(c, self.dns.as_ref().map(Spanned::span), "[dns]");
         check_dependencies(&self, c);
         let node = self.node.unwrap_or_default().check(c);
         let state_dir = node.as_ref().map_or(DEFAULT_STATE_DIR.into(), |node| node.state_dir.clone());

@@ -609,14 +609,14 @@ async fn a_federated_bundle_reaches_the_streams_and_outlives_a_reload() {
         node.apply(vec![hour("/a"), hour("/b")]).await;
         assert_eq!(sequence(), Some(number));
     }
-    assert_eq!(node.handle.trust().unwrap().own(), &node.files.bundle());
+    assert_eq!(node.handle.trust().unwrap().own().anchors(), node.files.bundle().anchors());
     // One of our own domain never gets in.
     node.handle.federation().put(&Bundle::from_jwks(&domain(), br#"{"keys":[]}"#).unwrap().bundle);
     node.handle.federation().put(&read(3));
     while sequence() != Some(3) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(node.handle.trust().unwrap().own(), &node.files.bundle());
+    assert_eq!(node.handle.trust().unwrap().own().anchors(), node.files.bundle().anchors());
 }
 
 fn identity(path: &str) -> Identity {
@@ -690,7 +690,7 @@ async fn a_log_that_cannot_be_written_is_told_of_and_stops_streams_that_have_not
 async fn tokens_are_published_before_anybody_has_one() {
     let node = Node::new(vec![hour("/a")]).await;
     let trust = node.handle.trust().unwrap();
-    assert_eq!((trust.own().jwt_authorities().len(), trust.own().sequence()), (1, Some(1)));
+    assert_eq!(trust.own().jwt_authorities().len(), 1);
     let issuer = node.handle.current_issuer().unwrap();
     let requester = Requester::Workload { uid: 1, pid: 1 };
     let identity = identity("/a");
@@ -698,5 +698,7 @@ async fn tokens_are_published_before_anybody_has_one() {
     isthmus_pki::jwt::validate(&svid.token, "db", trust.store(), SystemTime::now().into()).unwrap();
     // Half a day later the next key is in the bundle that everybody is supplied with.
     node.handle.republish(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
-    assert_eq!(node.handle.trust().unwrap().own().jwt_authorities().len(), 2);
+    let later = node.handle.trust().unwrap();
+    assert_eq!(later.own().jwt_authorities().len(), 2);
+    assert!(later.own().sequence() > trust.own().sequence());
 }

@@ -96,8 +96,7 @@ mod tests {
         signed.verify(&TrustStore::from(fabric.bundle())).unwrap();
         assert!(signed.verify(&TrustStore::from(stranger.bundle())).is_err());
         assert!(
-            SignedHead::parse(&jwt::state(&fabric.site, "other", &signed.statement.payload).unwrap())
-                .is_err()
+            SignedHead::parse(&state(&fabric.site, "other", &signed.statement.payload).unwrap()).is_err()
         );
     }
 

@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(inclusion(4, 7).unwrap(), [5..6, 6..7, 0..4]);
         assert_eq!(inclusion(6, 7).unwrap(), [4..6, 0..4]);
         assert_eq!(consistency(3, 7).unwrap(), [2..3, 3..4, 0..2, 4..7]);
-        assert_eq!(consistency(4, 7).unwrap(), [4..7]);
+        assert_eq!(consistency(4, 7).unwrap(), vec![4..7]);
         assert_eq!(consistency(6, 7).unwrap(), [4..6, 6..7, 0..4]);
         assert_eq!((inclusion(7, 7), consistency(0, 7), consistency(8, 7)), (None, None, None));
     }

@@ -54,8 +54,6 @@ impl Rig {
     pub(crate) fn envoys(&self, validation: &str, server: &str, client: &str) -> (Envoy, Envoy) {
         let socket = self.socket();
         let ports = |admin| Ports { front: self.port(), back: 10002, admin };
-        let start =
-            |name, config: &str, admin| Envoy::start(name, self.netns(), self.files.path(), config, admin);
         let (front, back) = (ports(10011), ports(10012));
         (
             self.envoy("front.json", &config::front(&front, &socket, validation, server), front.admin),

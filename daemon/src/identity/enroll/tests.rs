@@ -484,5 +484,6 @@ async fn a_member_is_waited_for_and_hears_of_a_taint_within_seconds() {
         let standing = handle.live().borrow().clone().unwrap();
         assert!(own.believed(standing.trust.store(), std::time::SystemTime::now()).is_err());
     }
-    (issuer.shutdown.cancel(), member.shutdown.cancel());
+    issuer.shutdown.cancel();
+    member.shutdown.cancel();
 }

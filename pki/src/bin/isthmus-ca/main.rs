@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+mod charter;
 mod crl;
 mod export;
-mod charter;
 mod files;
 mod generate;
 mod inspect;
