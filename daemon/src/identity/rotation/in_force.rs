@@ -94,10 +94,17 @@ pub(super) fn reconcile(store: &mut Store, inputs: &Inputs<'_>, now: SystemTime)
     if let Some(charter) = store.state.charter {
         bundle = bundle.with_refresh_hint(Duration::from_secs(charter.refresh_hint.into()));
     }
-    let issuer =
-        store.state.active().and_then(|ca| store.issuer(&ca.key)).filter(|_| inputs.issuer.is_some());
+    let active = || store.state.active().and_then(|ca| store.issuer(&ca.key));
+    let issuer = unknown(store).or_else(active).filter(|_| inputs.issuer.is_some());
     let (policy, crls) = (policy(store, &bundle, ended), crls(store));
     Ok(InForce { bundle, policy, crls, issuer, reissue: reissue(store) })
+}
+
+/// The CA of `[issuer]` that hangs on no root in force: whoever loads it refuses it by name, and nobody issues with another one
+/// behind the operator's back.
+fn unknown(store: &Store) -> Option<IssuerConfig> {
+    let (key, issuer) = store.configured.as_ref()?;
+    store.state.ca(key).is_none().then(|| issuer.clone())
 }
 
 /// The charter's word on CAs and paths; without one the sites own their paths and share the rest.

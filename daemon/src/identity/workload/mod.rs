@@ -82,6 +82,14 @@ pub struct Settings {
     pub names: Names,
 }
 
+impl Settings {
+    /// No more connections than there are descriptors for: they must not shut out the control API, BGP or the metrics.
+    fn that_fit(mut self) -> Self {
+        self.limits.connections = make_room(self.limits.connections, DESCRIPTORS);
+        self
+    }
+}
+
 /// Everybody may connect: who gets an identity is decided by attestation, not by the file's mode.
 const SOCKET_MODE: u32 = 0o777;
 
@@ -103,9 +111,8 @@ impl Server {
         tasks: &TaskTracker,
     ) -> Result<Self, unix_socket::Error> {
         let (socket, listener) = Socket::bind(&path, SOCKET_MODE).await?;
-        make_room(settings.limits.connections, DESCRIPTORS);
         let cancel = shutdown.child_token();
-        let settings = Arc::new(ArcSwap::from_pointee(settings));
+        let settings = Arc::new(ArcSwap::from_pointee(settings.that_fit()));
         let service = Service::new(supply, Shared::new(ledger), cancel.clone());
         let incoming = Incoming::new(listener, settings.clone());
         let server = GrpcServer::builder()
@@ -136,9 +143,9 @@ impl Server {
 
     /// From now on: true if that is another setting than before.
     pub(super) fn configure(&self, settings: &Settings) -> bool {
-        make_room(settings.limits.connections, DESCRIPTORS);
+        let settings = settings.clone().that_fit();
         let before = self.settings.swap(Arc::new(settings.clone()));
-        *before != *settings
+        *before != settings
     }
 }
 
