@@ -1,4 +1,4 @@
-//! A cluster through `kubectl`: it knows the user's kubeconfig, its credential plugins and proxies (docs/decisions/018).
+//! A cluster through `kubectl`: it knows the user's kubeconfig, its credential plugins and proxies (docs/decisions/016).
 
 use std::process::{Command, Stdio};
 

@@ -111,7 +111,7 @@ async fn one_message_for_each_change_that_concerns_the_stream() {
     node.handle.set_trust(node.trust().with_federated([c_bundle, a_bundle.clone()]));
     let second = next(&mut stream).await;
     assert_eq!(second.federated_bundles, [(a.id().to_string(), a_bundle.to_der())].into());
-    // Only a bundle is new: the SVID and its key are the same (decision 012).
+    // Only a bundle is new: the SVID and its key are the same (decision 013).
     assert_eq!(first.svids, second.svids);
     node.add_root();
     let third = next(&mut stream).await;

@@ -1,7 +1,7 @@
 //! The SVIDs of one stream: issued when they are needed, renewed at half life, gone when they expire.
 //!
 //! A key stays here, in memory that is wiped, for as long as its SVID is in use on this stream: each message is the complete state with
-//! the key in it, so a change of bundles alone could otherwise not be told without a new certificate (decision 012).
+//! the key in it, so a change of bundles alone could otherwise not be told without a new certificate (decision 013).
 
 use std::{mem, sync::Arc, time::SystemTime};
 

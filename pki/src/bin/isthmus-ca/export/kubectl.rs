@@ -1,4 +1,4 @@
-//! The cluster through `kubectl`: it knows the user's kubeconfig, its credential plugins and proxies (docs/decisions/018).
+//! The cluster through `kubectl`: it knows the user's kubeconfig, its credential plugins and proxies (docs/decisions/016).
 
 use std::{
     io::Write as _,
