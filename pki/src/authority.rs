@@ -163,10 +163,6 @@ impl Authority {
         &self.facts
     }
 
-    pub(crate) fn key(&self) -> &Key {
-        self.issuer.key()
-    }
-
     /// True if it was signed as the CA of this site: goes by [`Facts::site`], which holds the name whole.
     pub fn serves_site(&self, site: &str) -> bool {
         self.facts.site() == Some(site)
@@ -190,13 +186,6 @@ pub fn check_key(facts: &Facts, key: &Key) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::KeyMismatch { key: public.sha256(), certificate: facts.key_sha256.clone() })
-}
-
-/// True if the signature of one certificate verifies with the key of another. That alone is not a path.
-pub fn signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
-    let parse = |der| x509_parser::parse_x509_certificate(der).ok().map(|(_, certificate)| certificate);
-    let (Some(certificate), Some(issuer)) = (parse(certificate), parse(issuer)) else { return false };
-    certificate.verify_signature(Some(issuer.public_key())).is_ok()
 }
 
 /// The trust domain that a CA's certificate names.

@@ -11,7 +11,7 @@ use x509_parser::{prelude::FromDer as _, revocation_list::CertificateRevocationL
 
 use crate::{
     facts::{Facts, utc},
-    verify,
+    signed_by,
 };
 
 /// Longest list that is read, in bytes.
@@ -131,11 +131,7 @@ impl Crl {
 
     /// True if the key of this certificate signed the list, in its name.
     pub(crate) fn is_signed_by(&self, root: &[u8], facts: &Facts) -> bool {
-        facts.subject_der == self.issuer_der
-            && facts.key_usage.is_none_or(|usage| usage.crl_sign)
-            && CertificateRevocationList::from_der(&self.der).is_ok_and(|(_, list)| {
-                verify::is_signed_by(root, list.tbs_cert_list.as_ref(), &list.signature_value.data)
-            })
+        facts.key_usage.is_none_or(|usage| usage.crl_sign) && signed_by::crl(&self.der, root)
     }
 
     /// True if it replaces `other`, of the same issuer: a higher number (RFC 5280 section 5.2.3), or made later.

@@ -1,5 +1,7 @@
 //! Did this CA sign that certificate, or that CRL? Names, key identifiers and the signature; no dates and no trust.
 
+use rustls_pki_types::CertificateDer;
+use webpki::EndEntityCert;
 use x509_parser::{
     certificate::X509Certificate, prelude::FromDer as _, revocation_list::CertificateRevocationList,
 };
@@ -8,7 +10,7 @@ use x509_parser::{
 pub fn certificate(certificate: &[u8], issuer: &[u8]) -> bool {
     let (Some(child), Some(parent)) = (read(certificate), read(issuer)) else { return false };
     child.issuer().as_raw() == parent.subject().as_raw()
-        && child.verify_signature(Some(parent.public_key())).is_ok()
+        && signature(issuer, child.tbs_certificate.as_ref(), &child.signature_value.data)
 }
 
 /// True if `issuer` (DER of a certificate) signed the whole of `crl` (DER).
@@ -17,7 +19,16 @@ pub fn crl(crl: &[u8], issuer: &[u8]) -> bool {
     let Ok((rest, list)) = CertificateRevocationList::from_der(crl) else { return false };
     rest.is_empty()
         && list.issuer().as_raw() == parent.subject().as_raw()
-        && list.verify_signature(parent.public_key()).is_ok()
+        && signature(issuer, list.tbs_cert_list.as_ref(), &list.signature_value.data)
+}
+
+/// True if the key of the certificate `signer` made this signature, as X.509 has them: by the algorithms of the verifier behind TLS.
+fn signature(signer: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    let signer = CertificateDer::from(signer);
+    let Ok(signer) = EndEntityCert::try_from(&signer) else { return false };
+    webpki::ALL_VERIFICATION_ALGS
+        .iter()
+        .any(|algorithm| signer.verify_signature(*algorithm, message, signature).is_ok())
 }
 
 /// True if `crl` (DER) lists the serial number of `certificate` (DER).

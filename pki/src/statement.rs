@@ -1,32 +1,52 @@
 //! Statements that a CA signs: a JWS in compact form (RFC 7515 section 7.1) whose header carries the signer's certificate (`x5c`).
 //!
-//! [`seal`] signs, [`open`] proves that the key of the certificate in the header signed these bytes as this type of statement. Whether
-//! that certificate is believed is for the caller to say: a charter wants a root that the node trusts, a taint the tainted CA itself.
+//! ```text
+//! header  {"alg": "ES256"|"ES384", "typ": what kind of statement, "x5c": [the CA's certificate, base64 DER]}
+//! ```
+//!
+//! [`seal`] signs, [`open`] proves that the key of the certificate in the header signed these bytes as this kind of statement. Whether
+//! that certificate is believed is for the caller to say: a charter wants a root that the node trusts, a taint the tainted CA itself,
+//! a JWT key and a head of the audit log a site CA that is live.
 
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, UnparsedPublicKey};
-use base64::{
-    Engine as _,
-    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
-};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{
     authority::{self, Authority},
     facts::{self, Facts},
+    json,
+    jwt::{
+        algorithm::Algorithm,
+        base64url,
+        jwk::{EcCurve, PublicKey},
+    },
 };
 
-/// Longest statement that is looked at, in bytes of its compact form.
-pub const MAX_LEN: usize = 1 << 20;
 /// Longest header: one certificate, base64 twice over.
 const MAX_HEADER: usize = 128 << 10;
+
+/// A kind of statement: none is ever taken for one of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// `typ` of the header (RFC 7515 section 4.1.9).
+    pub typ: &'static str,
+    /// Longest that is looked at, in bytes of its compact form.
+    pub longest: usize,
+}
 
 /// Why a statement can't be signed, or is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Beyond [`MAX_LEN`].
-    #[error("the statement has {0} bytes; more than {MAX_LEN} are refused")]
-    TooLong(usize),
+    /// Beyond what its kind may have.
+    #[error("the statement has {length} bytes; more than {longest} are refused")]
+    TooLong {
+        /// In bytes.
+        length: usize,
+        /// What is allowed.
+        longest: usize,
+    },
     /// Not three parts of base64url without padding.
     #[error("not a JWS in compact form: {0}")]
     Form(&'static str),
@@ -36,7 +56,7 @@ pub enum Error {
     /// A statement of another kind.
     #[error("the JWS is of type {found:?}, wanted is {wanted:?}")]
     Type {
-        /// From the header.
+        /// From the header, its beginning.
         found: String,
         /// What the caller asked for.
         wanted: &'static str,
@@ -44,12 +64,17 @@ pub enum Error {
     /// The signer's certificate can't be read.
     #[error("the signer's certificate in the JWS header: {0}")]
     Certificate(#[from] facts::Error),
-    /// The signer's key is of another kind than the header says.
-    #[error("the signer's key is not of the kind that the JWS header says")]
+    /// The signer's key is of another kind than the header says, or of one that no CA of ours has.
+    #[error(
+        "the signer's key is not ECDSA on P-256 (ES256) or P-384 (ES384), or not of the kind that the JWS header says"
+    )]
     Key,
     /// Changed after it was signed, or signed by somebody else.
     #[error("the signature does not verify with the certificate in the JWS header")]
     Signature,
+    /// What is signed is not the object that this kind of statement is.
+    #[error("what is signed can't be read: {0}")]
+    Payload(json::Error),
     /// The CA could not sign.
     #[error("signing failed: {0}")]
     Sign(String),
@@ -72,50 +97,48 @@ pub struct Opened {
     pub facts: Facts,
 }
 
-/// RFC 7518 section 3.4: the curve decides the hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Algorithm {
-    #[serde(rename = "ES256")]
-    P256,
-    #[serde(rename = "ES384")]
-    P384,
-}
-
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
-    alg: Algorithm,
+    alg: String,
     typ: String,
     x5c: Vec<String>,
 }
 
-/// Signs `payload` as a statement of type `typ` with the CA's key.
-pub fn seal(typ: &str, payload: &[u8], signer: &Authority) -> Result<String, Error> {
-    let (algorithm, _) = key(&signer.facts().spki).ok_or(Error::Key)?;
-    let header = Header { alg: algorithm, typ: typ.into(), x5c: vec![STANDARD.encode(signer.certificate())] };
+/// Signs `payload` as a statement of this kind with the CA's key.
+pub fn seal(kind: Kind, payload: &[u8], signer: &Authority) -> Result<String, Error> {
+    let (name, _, curve) = algorithm(&signer.facts().spki)?;
+    let x5c = vec![STANDARD.encode(signer.certificate())];
+    let header = Header { alg: name.into(), typ: kind.typ.into(), x5c };
     let header = serde_json::to_vec(&header).map_err(|e| Error::Header(e.to_string()))?;
-    let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
-    let signature = signer.sign(signed.as_bytes())?;
-    let signature =
-        fixed(&signature, algorithm.width()).ok_or_else(|| Error::Sign("not an ECDSA signature".into()))?;
-    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    let signed = format!("{}.{}", base64url::encode(&header), base64url::encode(payload));
+    let signature = raw_signature(&signer.sign(signed.as_bytes())?, curve.coordinate_len());
+    let signature = signature.ok_or_else(|| Error::Sign("not an ECDSA signature".into()))?;
+    Ok(format!("{signed}.{}", base64url::encode(&signature)))
 }
 
-/// Reads a statement of type `typ` and checks its signature.
-pub fn open(text: &str, typ: &'static str) -> Result<Opened, Error> {
-    if text.len() > MAX_LEN {
-        return Err(Error::TooLong(text.len()));
+/// Reads a statement of this kind and checks its signature.
+pub fn open(text: &str, kind: Kind) -> Result<Opened, Error> {
+    if text.len() > kind.longest {
+        return Err(Error::TooLong { length: text.len(), longest: kind.longest });
     }
     let (signed, signature) = text.rsplit_once('.').ok_or(Error::Form("no dot in it"))?;
     let (header, payload) = signed.split_once('.').ok_or(Error::Form("only one dot in it"))?;
-    let header = read_header(header, typ)?;
+    let header = read_header(header, kind.typ)?;
     let [certificate] = header.x5c.as_slice() else {
         return Err(Error::Header("x5c has exactly one certificate here".into()));
     };
     let certificate = STANDARD.decode(certificate).map_err(|e| Error::Header(format!("x5c: {e}")))?;
     let facts = Facts::parse(&certificate)?;
-    verify(header.alg, &facts.spki, signed.as_bytes(), &decode(signature)?)?;
+    verify(&header.alg, &facts.spki, signed.as_bytes(), &decode(signature)?)?;
     Ok(Opened { payload: decode(payload)?, signer: certificate.into(), facts })
+}
+
+impl Opened {
+    /// What was signed as a JSON object that says each thing once.
+    pub(crate) fn object(&self) -> Result<Map<String, Value>, Error> {
+        json::object(&self.payload).map_err(Error::Payload)
+    }
 }
 
 fn read_header(part: &str, typ: &'static str) -> Result<Header, Error> {
@@ -123,71 +146,58 @@ fn read_header(part: &str, typ: &'static str) -> Result<Header, Error> {
         return Err(Error::Header("it is too long".into()));
     }
     let header: Header = serde_json::from_slice(&decode(part)?).map_err(|e| Error::Header(e.to_string()))?;
-    if header.typ == typ { Ok(header) } else { Err(Error::Type { found: header.typ, wanted: typ }) }
+    if header.typ == typ {
+        return Ok(header);
+    }
+    Err(Error::Type { found: header.typ.chars().take(64).collect(), wanted: typ })
 }
 
 fn decode(part: &str) -> Result<Vec<u8>, Error> {
-    URL_SAFE_NO_PAD.decode(part).map_err(|_| Error::Form("a part is not base64url without padding"))
+    base64url::decode(part).ok_or(Error::Form("a part is not base64url without padding"))
 }
 
-fn verify(algorithm: Algorithm, spki: &[u8], message: &[u8], signature: &[u8]) -> Result<(), Error> {
-    let (kind, point) = key(spki).ok_or(Error::Key)?;
-    if kind != algorithm {
+fn verify(alg: &str, spki: &[u8], message: &[u8], signature: &[u8]) -> Result<(), Error> {
+    let (name, algorithm, _) = algorithm(spki)?;
+    if name != alg {
         return Err(Error::Key);
     }
-    let scheme = match algorithm {
-        Algorithm::P256 => &ECDSA_P256_SHA256_FIXED,
-        Algorithm::P384 => &ECDSA_P384_SHA384_FIXED,
-    };
-    UnparsedPublicKey::new(scheme, point).verify(message, signature).map_err(|_| Error::Signature)
+    let key = PublicKey::from_spki(spki).map_err(|_| Error::Key)?;
+    if algorithm.verify(&key, message, signature) { Ok(()) } else { Err(Error::Signature) }
 }
 
-/// Curve and point of a SubjectPublicKeyInfo (RFC 5480): the DER before the point is the same for all keys of a curve.
-fn key(spki: &[u8]) -> Option<(Algorithm, &[u8])> {
-    const P256: &[u8] = b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
-    const P384: &[u8] =
-        b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00";
-    let curve = |head: &[u8], algorithm| spki.strip_prefix(head).map(|point| (algorithm, point));
-    curve(P256, Algorithm::P256).or_else(|| curve(P384, Algorithm::P384))
-}
-
-impl Algorithm {
-    /// Bytes of r, and of s.
-    fn width(self) -> usize {
-        match self {
-            Self::P256 => 32,
-            Self::P384 => 48,
-        }
+/// RFC 7518 section 3.4: the key's curve decides, and the header chooses nothing.
+fn algorithm(spki: &[u8]) -> Result<(&'static str, Algorithm, EcCurve), Error> {
+    match PublicKey::from_spki(spki) {
+        Ok(PublicKey::Ec { curve: EcCurve::P256, .. }) => Ok(("ES256", Algorithm::Es256, EcCurve::P256)),
+        Ok(PublicKey::Ec { curve: EcCurve::P384, .. }) => Ok(("ES384", Algorithm::Es384, EcCurve::P384)),
+        _ => Err(Error::Key),
     }
 }
 
-/// r and s of fixed width (RFC 7518 section 3.4) from the DER of X9.62.
-fn fixed(der: &[u8], width: usize) -> Option<Vec<u8>> {
-    let [0x30, length, rest @ ..] = der else { return None };
-    if usize::from(*length) != rest.len() || *length >= 0x80 {
-        return None;
+/// r and s of a DER ECDSA-Sig-Value (RFC 3279 section 2.2.3), side by side at full length as JOSE has them (RFC 7518 section 3.4).
+fn raw_signature(der: &[u8], length: usize) -> Option<Vec<u8>> {
+    let (_, sequence) = x509_parser::der_parser::parse_der(der).ok()?;
+    let [r, s] = sequence.as_sequence().ok()?.as_slice() else { return None };
+    let mut raw = Vec::with_capacity(2 * length);
+    for number in [r, s] {
+        let digits = number.as_slice().ok()?;
+        let digits = digits.strip_prefix(&[0]).unwrap_or(digits);
+        raw.resize(raw.len() + length.checked_sub(digits.len())?, 0);
+        raw.extend_from_slice(digits);
     }
-    let (r, rest) = integer(rest, width)?;
-    let (s, rest) = integer(rest, width)?;
-    rest.is_empty().then(|| [r, s].concat())
-}
-
-fn integer(der: &[u8], width: usize) -> Option<(Vec<u8>, &[u8])> {
-    let [0x02, length, rest @ ..] = der else { return None };
-    let (digits, rest) = rest.split_at_checked(usize::from(*length))?;
-    let digits = digits.strip_prefix(&[0]).unwrap_or(digits);
-    let pad = width.checked_sub(digits.len())?;
-    Some(([vec![0; pad], digits.to_vec()].concat(), rest))
+    Some(raw)
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use proptest::prelude::*;
 
     use super::*;
     use crate::testing::Fabric;
 
     const TYPE: &str = "isthmus-test";
+    const KIND: Kind = Kind { typ: TYPE, longest: 1 << 16 };
 
     #[test]
     fn what_a_ca_seals_opens_and_names_it() {
@@ -195,7 +205,7 @@ mod tests {
         // Many times: one signature in 128 has an r or an s with a leading zero byte.
         for round in 0..300_u32 {
             for ca in [&fabric.root, &fabric.site] {
-                let opened = open(&seal(TYPE, &round.to_be_bytes(), ca).unwrap(), TYPE).unwrap();
+                let opened = open(&seal(KIND, &round.to_be_bytes(), ca).unwrap(), KIND).unwrap();
                 assert_eq!(opened.payload, round.to_be_bytes());
                 assert_eq!(&opened.signer, ca.certificate());
             }
@@ -204,18 +214,18 @@ mod tests {
 
     #[test]
     fn every_changed_byte_is_noticed() {
-        let sealed = seal(TYPE, b"payload", &Fabric::shared().site).unwrap();
+        let sealed = seal(KIND, b"payload", &Fabric::shared().site).unwrap();
         for index in 0..sealed.len() {
             let mut bytes = sealed.clone().into_bytes();
             bytes[index] = if bytes[index] == b'A' { b'B' } else { b'A' };
-            assert!(open(&String::from_utf8(bytes).unwrap(), TYPE).is_err(), "byte {index}");
+            assert!(open(&String::from_utf8(bytes).unwrap(), KIND).is_err(), "byte {index}");
         }
     }
 
     #[test]
     fn forgeries_are_refused() {
         let fabric = Fabric::shared();
-        let sealed = seal(TYPE, b"payload", &fabric.site).unwrap();
+        let sealed = seal(KIND, b"payload", &fabric.site).unwrap();
         let parts: Vec<&str> = sealed.split('.').collect();
         let with_header =
             |text: String| format!("{}.{}.{}", URL_SAFE_NO_PAD.encode(text), parts[1], parts[2]);
@@ -233,22 +243,22 @@ mod tests {
             (format!(r#"{{"alg":"ES256","typ":"{TYPE}","x5c":["{der}"],"jwk":{{}}}}"#), "a key of its own"),
             (format!(r#"{{"alg":"ES256", "typ":"{TYPE}","x5c":["{der}"]}}"#), "other bytes, same meaning"),
         ] {
-            assert!(open(&with_header(header), TYPE).is_err(), "{why}");
+            assert!(open(&with_header(header), KIND).is_err(), "{why}");
         }
-        assert!(matches!(open(&sealed, "isthmus-other"), Err(Error::Type { .. })));
+        assert!(matches!(open(&sealed, Kind { typ: "isthmus-other", ..KIND }), Err(Error::Type { .. })));
         for broken in [format!("{sealed}="), format!("{sealed}."), format!(" {sealed}"), parts[..2].join(".")]
         {
-            assert!(open(&broken, TYPE).is_err(), "{broken}");
+            assert!(open(&broken, KIND).is_err(), "{broken}");
         }
-        assert!(matches!(open(&"A".repeat(MAX_LEN + 1), TYPE), Err(Error::TooLong(_))));
+        assert!(matches!(open(&"A".repeat(KIND.longest + 1), KIND), Err(Error::TooLong { .. })));
     }
 
     proptest! {
         #[test]
         fn random_text_never_panics(text in "[A-Za-z0-9_.-]{0,200}", bytes in any::<Vec<u8>>()) {
-            let _ = open(&text, TYPE);
-            let _ = fixed(&bytes, 32);
-            let _ = key(&bytes);
+            let _ = open(&text, KIND);
+            let _ = raw_signature(&bytes, 32);
+            let _ = algorithm(&bytes);
         }
     }
 }

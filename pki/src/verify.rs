@@ -19,8 +19,8 @@ use crate::{
     facts::{self, Facts},
     id::{self, SpiffeId, TrustDomain},
 };
+pub(crate) use ca::check_ca;
 pub use ca::verify_ca;
-pub(crate) use ca::{check_ca, is_signed_by};
 use path::{Anchors, Path};
 pub use policy::{Policy, Refusal};
 

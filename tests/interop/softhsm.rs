@@ -241,14 +241,14 @@ fn keys_of_one_token_sign_side_by_side() {
                 for _ in 0..25 {
                     let key = Key::generate(Curve::P256).unwrap().public();
                     let leaf = ca.issue(&svid, &key, serial(), now).unwrap().certificate;
-                    assert!(isthmus_pki::authority::signed_by(&leaf, ca.certificate()));
+                    assert!(isthmus_pki::signed_by::certificate(&leaf, ca.certificate()));
                     let other = root.issue(
                         &Profile::SiteCa { site: "t".into(), lifetime: year },
                         &key,
                         serial(),
                         now,
                     );
-                    assert!(isthmus_pki::authority::signed_by(
+                    assert!(isthmus_pki::signed_by::certificate(
                         &other.unwrap().certificate,
                         root.certificate()
                     ));

@@ -13,7 +13,9 @@ use isthmus_pki::Facts;
 pub enum Kind {
     /// A root of the trust bundle.
     Root,
-    /// The CA of a site.
+    /// A root of a trust domain that the node federates with.
+    FederatedRoot,
+    /// The CA of a site, also one that a rotation has prepared or set aside.
     SiteCa,
     /// This node's own.
     NodeSvid,
@@ -26,6 +28,7 @@ impl Kind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Root => "root",
+            Self::FederatedRoot => "federated-root",
             Self::SiteCa => "site-ca",
             Self::NodeSvid => "node-svid",
             Self::WorkloadSvid => "workload-svid",
@@ -38,7 +41,7 @@ impl Kind {
 pub struct CertificateInfo {
     /// What it is to this node.
     pub kind: Kind,
-    /// Its URI SAN.
+    /// Its URI SAN; of a federated root the ID of its trust domain.
     pub spiffe_id: String,
     /// Subject name.
     pub subject: String,

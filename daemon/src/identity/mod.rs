@@ -2,16 +2,24 @@
 //!
 //! [`start`] loads and checks every file, binds the Workload API's socket and returns a [`Handle`]. [`Handle::apply`] does the same
 //! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
+//!
+//! `handle` is the door; behind it `loading` makes `loaded` out of files, `serving` binds the sockets, `changing` carries each change out
+//! and hands the result to all who go by it, and `condition` says how it is.
 
 pub mod attest;
 pub mod audit;
 mod certificates;
+mod changing;
+mod condition;
 mod config;
 pub mod enroll;
+mod error;
 pub mod federation;
 mod files;
 mod handle;
 mod issuing;
+mod loaded;
+mod loading;
 #[cfg(test)]
 mod log_watch;
 mod material;
@@ -20,6 +28,7 @@ mod publishing;
 mod registration;
 pub mod rotation;
 pub mod sds;
+mod serving;
 mod standing;
 mod supplier;
 mod template;
@@ -30,12 +39,15 @@ mod trust;
 mod workload;
 
 pub use certificates::{CertificateInfo, Kind};
+pub use condition::Condition;
 pub use config::*;
+pub use error::Error;
 pub(crate) use federation::RawFederationConfig;
 pub use federation::{Federation, FederationConfig, FederationError};
 pub use files::FileError;
-pub use handle::{Condition, Error, Handle, check, start};
+pub use handle::{Handle, start};
 pub use issuing::{Certified, Error as IssuerError, Issuer, JwtSvid, Limited, Requester, SiteCa, Svid};
+pub use loading::check;
 pub use material::{Error as MaterialError, Material};
 pub use own::{Error as OwnError, Own};
 pub use registration::{Error as EntryError, Identity, MAX_IDENTITIES, Registry};

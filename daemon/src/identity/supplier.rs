@@ -8,6 +8,7 @@ use super::{
     enroll::Remote,
     issuing::{Error, Issuer, JwtSvid, Requester, Svid},
     registration::Identity,
+    trust::Trust,
 };
 
 /// One of the two. Clones share it.
@@ -47,11 +48,11 @@ impl Supplier {
         }
     }
 
-    /// The bundle that workloads here are told, made of these roots.
-    pub(super) fn publish(&self, roots: &Bundle, now: SystemTime) -> Result<Bundle, Error> {
+    /// The bundle that workloads here are told, made of the roots of `base`.
+    pub(super) fn publish(&self, base: &Trust, now: SystemTime) -> Result<Bundle, Error> {
         match self {
-            Self::Local(issuer) => issuer.publish(roots, now),
-            Self::Remote(_) => Ok(roots.clone()),
+            Self::Local(issuer) => issuer.publish(base, now),
+            Self::Remote(_) => Ok(base.own().clone()),
         }
     }
 

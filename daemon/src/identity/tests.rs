@@ -512,15 +512,15 @@ fn the_younger_of_the_ceremonys_and_the_renewed_svid_is_used() {
 #[test]
 fn an_issuer_is_refused_with_file_and_remedy() {
     let files = Files::new();
-    let load = |bundle: &Bundle, site| SiteCa::load(&files.issuer(), bundle, Some(site), SystemTime::now());
-    load(&files.bundle(), NODE.0).unwrap();
-    has(&error(load(&files.bundle(), "other").map(drop)), &["site-ca.pem", "site \"other\""]);
-    has(&error(load(&Files::new().bundle(), NODE.0).map(drop)), &["site-ca.pem", "another root"]);
-    let late = SystemTime::now() + Duration::from_secs(100 * 86_400);
-    let result = SiteCa::load(&files.issuer(), &files.bundle(), Some(NODE.0), late);
-    has(&error(result.map(drop)), &["site-ca.pem", "expired"]);
+    let load = |files: &Files, trust: Trust, site| {
+        SiteCa::load(&files.issuer(), &trust, Some(site), SystemTime::now()).map(drop)
+    };
+    load(&files, Trust::new(files.bundle()), NODE.0).unwrap();
+    has(&error(load(&files, Trust::new(files.bundle()), "other")), &["site-ca.pem", "site \"other\""]);
+    let stranger = Trust::new(Files::new().bundle());
+    has(&error(load(&files, stranger, NODE.0)), &["site-ca.pem", "another root"]);
     let leaf = IssuerConfig::new(files.path("node.pem"), files.path("node.key"), files.dir.path());
-    let result = SiteCa::load(&leaf, &files.bundle(), None, SystemTime::now());
+    let result = SiteCa::load(&leaf, &Trust::new(files.bundle()), None, SystemTime::now());
     has(&error(result.map(drop)), &["node.pem", "not a CA"]);
 }
 
@@ -701,4 +701,116 @@ async fn tokens_are_published_before_anybody_has_one() {
     let later = node.handle.trust().unwrap();
     assert_eq!(later.own().jwt_authorities().len(), 2);
     assert!(later.own().sequence() > trust.own().sequence());
+}
+
+/// What each change brings, all the others leave: bundles of partners, keys for tokens, an SVID, a charter.
+#[tokio::test]
+async fn no_change_loses_what_another_brought() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let partner = TrustDomain::parse("partner.example").unwrap();
+    let document = br#"{"keys":[],"spiffe_sequence":1}"#;
+    node.handle.federation().put(&Bundle::from_jwks(&partner, document).unwrap().bundle);
+    let live = node.handle.live();
+    let standing = || live.borrow().clone().unwrap();
+    while standing().trust.federated(&partner).is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let whole = |after: &str, keys: usize| {
+        let (told, own) = (node.handle.trust().unwrap(), standing());
+        assert_eq!(told, own.trust, "streams and connections believe the same after {after}");
+        assert!(told.federated(&partner).is_some(), "the partner is lost after {after}");
+        assert_eq!(told.own().jwt_authorities().len(), keys, "keys after {after}");
+        assert_eq!(own.own.unwrap().chain, node.handle.material().unwrap().own.unwrap().chain);
+    };
+    whole("the start", 1);
+    node.handle.republish(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
+    whole("republishing", 2);
+    let (chain, key) = node.files.svid(id::node_id(&domain(), NODE.0, NODE.1).unwrap().path());
+    let path = node.files.path("node.pem");
+    let store = TrustStore::from(node.files.bundle());
+    let renewed = Own::check(chain.clone(), key, &path, &store, Some(NODE), SystemTime::now()).unwrap();
+    node.handle.adopt(Arc::new(renewed)).await;
+    whole("a renewal", 2);
+    assert_eq!(standing().own.unwrap().chain, chain);
+    // A reload goes by the clock of now again, and keeps both keys: one of them is not due yet.
+    node.apply(vec![hour("/a"), hour("/b")]).await;
+    whole("a reload", 2);
+    let rotate = rotation::Request {
+        verb: rotation::Verb::Leaf,
+        override_reason: None,
+        istio_checked: None,
+        by: "a test".into(),
+    };
+    assert!(node.handle.rotate(&rotate, false).await.unwrap().applied);
+    whole("a rotation", 2);
+    node.handle
+        .federation()
+        .put(&Bundle::from_jwks(&partner, br#"{"keys":[],"spiffe_sequence":2}"#).unwrap().bundle);
+    while standing().trust.federated(&partner).and_then(Bundle::sequence) != Some(2) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    whole("the partner's next bundle", 2);
+}
+
+/// Every certificate that is known is listed, and partners' roots go by their domain.
+#[tokio::test]
+async fn roots_of_partners_are_listed_while_they_are_trusted() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let foreign = TrustDomain::parse("partner.example").unwrap();
+    let key = Key::generate(Curve::P256).unwrap();
+    let now = SystemTime::now().into();
+    let root = Authority::root(&foreign, key, time::Duration::days(9), serial(), now).unwrap();
+    node.handle.federation().put(&Bundle::parse(root.certificate()).unwrap());
+    let listed = || {
+        let all = node.handle.certificates();
+        all.into_iter().find(|c| c.kind == Kind::FederatedRoot)
+    };
+    while listed().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let info = listed().unwrap();
+    assert_eq!(
+        (info.spiffe_id.as_str(), info.not_after),
+        ("spiffe://partner.example", root.facts().not_after)
+    );
+    assert_eq!(node.handle.summary().0, Condition::Well);
+}
+
+/// A CA and a node's SVID that have ended keep no node from starting: tunnels do not depend on them.
+#[tokio::test]
+async fn a_site_ca_out_of_its_time_issues_nothing_and_stops_nothing() {
+    let files = Files::new();
+    let past = SystemTime::now() - Duration::from_secs(100 * 86_400);
+    let key = Key::generate(Curve::P256).unwrap();
+    let root_key = Key::generate(Curve::P384).unwrap();
+    let root =
+        Authority::root(&domain(), root_key, time::Duration::days(3650), serial(), past.into()).unwrap();
+    let profile = Profile::SiteCa { site: NODE.0.into(), lifetime: time::Duration::days(90) };
+    let issued = root.issue(&profile, &key.public(), serial(), past.into()).unwrap();
+    files.write("root.pem", &bundle::to_pem([root.certificate()]), 0o644);
+    files.write("site-ca.pem", &bundle::to_pem([&issued.certificate]), 0o644);
+    files.write("site-ca.key", &key.to_pem(), 0o600);
+    let (site, key) = (files.site(), Key::generate(Curve::P256).unwrap());
+    let id = id::node_id(&domain(), NODE.0, NODE.1).unwrap();
+    let profile = Profile::Svid { id, dns_names: vec![], lifetime: time::Duration::days(1) };
+    let leaf = site.issue(&profile, &key.public(), serial(), past.into()).unwrap().certificate;
+    files.write("node.pem", &bundle::to_pem([&leaf, site.certificate()]), 0o644);
+    files.write("node.key", &key.to_pem(), 0o600);
+
+    let (api, shutdown) = (Some(files.workload_api(vec![hour("/a")])), CancellationToken::new());
+    let node = Some((NODE.0.to_string(), NODE.1.to_string()));
+    let handle =
+        start(Some(files.config()), Some(files.issuer()), api, node, shutdown.clone()).await.unwrap();
+    let (condition, summary) = handle.summary();
+    assert_eq!(condition, Condition::Failed, "{summary}");
+    has(&summary, &["is not believed", "expired", "nothing is issued", "isthmus-ca site sign"]);
+    assert_eq!(handle.trust().unwrap().own().jwt_authorities(), []);
+    let issuer = handle.current_issuer().unwrap();
+    let requester = Requester::Workload { uid: own_uid(), pid: 1 };
+    let refused = issuer.issue(&identity("/a"), &requester, SystemTime::now()).err().unwrap();
+    assert!(matches!(refused, IssuerError::Idle { .. }), "{refused}");
+    let refused = issuer.mint(&identity("/a"), &["db".into()], &requester, SystemTime::now()).err().unwrap();
+    assert!(matches!(refused, IssuerError::Idle { .. }), "{refused}");
+    shutdown.cancel();
+    handle.stopped().await;
 }

@@ -1,6 +1,8 @@
 //! What this node believes: the bundle of its own trust domain and those it federates with.
 
-use isthmus_pki::{Bundle, Crl, TrustDomain, TrustStore, verify::Policy};
+use isthmus_pki::{Bundle, Crl, Facts, TrustDomain, TrustStore, verify::Policy};
+
+use super::certificates::{CertificateInfo, Kind};
 
 /// Whole, and replaced as a whole: whoever holds one sees no mixture of old and new.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,10 +64,24 @@ impl Trust {
         Self { own: self.own.clone(), store }
     }
 
+    /// Facts of the roots of those that the node federates with. Each goes by its domain's ID, whatever its own SAN says.
+    pub(super) fn federated_roots(&self) -> Vec<CertificateInfo> {
+        let others = self.store.bundles().filter(|bundle| *bundle.trust_domain() != self.own);
+        others.flat_map(roots).collect()
+    }
+
     /// For the verifier.
     pub fn store(&self) -> &TrustStore {
         &self.store
     }
+}
+
+fn roots(bundle: &Bundle) -> Vec<CertificateInfo> {
+    let info = |facts: Facts| {
+        let spiffe_id = bundle.trust_domain().id().to_string();
+        CertificateInfo { spiffe_id, ..CertificateInfo::new(Kind::FederatedRoot, &facts, None) }
+    };
+    bundle.anchors().iter().filter_map(|der| Facts::parse(der).ok().map(info)).collect()
 }
 
 #[cfg(test)]

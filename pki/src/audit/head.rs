@@ -1,7 +1,6 @@
 //! A head: how long a log is and the hash over all of it. Signed by the site CA, it is what a log can't be cut or rewritten behind.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{hash::Hash, tree::Tree};
@@ -10,11 +9,31 @@ use crate::{
     bundle::TrustStore,
     facts::Facts,
     id::SpiffeId,
-    jwt::{self, Statement, state},
+    statement::{self, Kind, Opened},
+    verify,
 };
 
-/// `typ` of a signed head (RFC 7515 section 4.1.9).
-const TYPE: &str = "isthmus-audit-head";
+const KIND: Kind = Kind { typ: "isthmus-audit-head", longest: 16 << 10 };
+
+/// Why a head can't be signed, or is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    /// The JWS.
+    #[error(transparent)]
+    Statement(#[from] statement::Error),
+    /// What is signed is no head.
+    #[error("what is signed is not size, root and iat of a log's head")]
+    Text,
+    /// Its time.
+    #[error("its time is beyond the calendar")]
+    Time,
+    /// The signer's certificate names nobody.
+    #[error("its certificate names no trust domain")]
+    Nameless,
+    /// The signer is no site CA that was live then.
+    #[error(transparent)]
+    Signer(#[from] Box<verify::Error>),
+}
 
 /// State of a log at a moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +52,7 @@ pub struct Head {
 pub struct SignedHead {
     /// What is signed.
     pub head: Head,
-    statement: Statement,
+    opened: Opened,
 }
 
 impl Head {
@@ -43,33 +62,32 @@ impl Head {
     }
 
     /// Signs it as this CA: a JWS in compact serialisation.
-    pub fn sign(&self, ca: &Authority) -> Result<String, jwt::Error> {
-        let Ok(Value::Object(payload)) = serde_json::to_value(self) else { return Err(jwt::Error::Sign) };
-        state(ca, TYPE, &payload)
+    pub fn sign(&self, ca: &Authority) -> Result<String, HeadError> {
+        let payload = serde_json::to_vec(self).map_err(|_| HeadError::Text)?;
+        Ok(statement::seal(KIND, &payload, ca)?)
     }
 }
 
 impl SignedHead {
     /// Reads a signed head and checks its signature.
-    pub fn parse(text: &str) -> Result<Self, jwt::Error> {
-        let statement = Statement::parse(text.trim_end(), TYPE)?;
-        let head = serde_json::from_value(Value::Object(statement.payload.clone()))
-            .map_err(|_| jwt::Error::Claim("payload", "is not size, root and iat of a log's head"))?;
-        Ok(Self { head, statement })
+    pub fn parse(text: &str) -> Result<Self, HeadError> {
+        let opened = statement::open(text.trim_end(), KIND)?;
+        let head = serde_json::from_value(opened.object()?.into()).map_err(|_| HeadError::Text)?;
+        Ok(Self { head, opened })
     }
 
     /// Who signed it.
     pub fn signer(&self) -> &Facts {
-        &self.statement.facts
+        &self.opened.facts
     }
 
     /// Was it signed by a site CA of the fabric that was live when it was made?
-    pub fn verify(&self, store: &TrustStore) -> Result<(), jwt::Error> {
+    pub fn verify(&self, store: &TrustStore) -> Result<(), HeadError> {
         let id = self.signer().uris.first().and_then(|uri| SpiffeId::parse(uri).ok());
-        let id = id.ok_or_else(|| jwt::Error::Endorser("its certificate names no trust domain".into()))?;
-        let when = OffsetDateTime::from_unix_timestamp(self.head.iat)
-            .map_err(|_| jwt::Error::Claim("iat", "is beyond the calendar"))?;
-        self.statement.verify(store, id.trust_domain(), when)
+        let id = id.ok_or(HeadError::Nameless)?;
+        let when = OffsetDateTime::from_unix_timestamp(self.head.iat).map_err(|_| HeadError::Time)?;
+        verify::verify_ca(&self.opened.signer, store, id.trust_domain(), when).map_err(Box::new)?;
+        Ok(())
     }
 }
 
@@ -95,9 +113,12 @@ mod tests {
         assert_eq!(signed.signer().subject, fabric.site.facts().subject);
         signed.verify(&TrustStore::from(fabric.bundle())).unwrap();
         assert!(signed.verify(&TrustStore::from(stranger.bundle())).is_err());
-        assert!(
-            SignedHead::parse(&state(&fabric.site, "other", &signed.statement.payload).unwrap()).is_err()
-        );
+        let other = Kind { typ: "other", ..KIND };
+        let other = statement::seal(other, &signed.opened.payload, &fabric.site).unwrap();
+        assert!(matches!(
+            SignedHead::parse(&other),
+            Err(HeadError::Statement(statement::Error::Type { .. }))
+        ));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod verify;
 
 pub use chain::Chain;
 pub use hash::Hash;
-pub use head::{Head, SignedHead};
+pub use head::{Head, HeadError, SignedHead};
 pub use record::{Entry, Kind, MAX_LINE, Malformed, Record};
 pub use search::Query;
 pub use tree::Tree;

@@ -10,13 +10,14 @@ use super::{Charter, Error, wire};
 use crate::{
     authority::Authority,
     facts::Facts,
-    statement::{self, Opened},
+    statement::{self, Kind, Opened},
 };
 
 /// Most signatures of one charter.
 pub const MAX_SIGNATURES: usize = 4;
-/// `typ` of the JWS.
-const TYPE: &str = "isthmus-charter";
+/// Longest file, and so longest signature with what is signed.
+const MAX_LEN: usize = 1 << 20;
+const KIND: Kind = Kind { typ: "isthmus-charter", longest: MAX_LEN };
 
 /// Signs a charter with one or more roots.
 pub fn seal(charter: &Charter, roots: &[&Authority]) -> Result<String, Error> {
@@ -26,7 +27,7 @@ pub fn seal(charter: &Charter, roots: &[&Authority]) -> Result<String, Error> {
     let text = wire::write(charter)?;
     let mut file = String::new();
     for root in roots {
-        file.push_str(&statement::seal(TYPE, &text, root)?);
+        file.push_str(&statement::seal(KIND, &text, root)?);
         file.push('\n');
     }
     Ok(file)
@@ -53,8 +54,8 @@ pub fn look(file: &[u8]) -> Result<(Charter, Vec<Facts>), Error> {
 
 /// Every line, its signature checked, all over one text.
 fn signatures(file: &[u8]) -> Result<Vec<Opened>, Error> {
-    if file.len() > statement::MAX_LEN {
-        return Err(statement::Error::TooLong(file.len()).into());
+    if file.len() > MAX_LEN {
+        return Err(statement::Error::TooLong { length: file.len(), longest: MAX_LEN }.into());
     }
     let text = std::str::from_utf8(file).map_err(|_| Error::Text("not the text of a JWS".into()))?;
     let count = text.lines().count();
@@ -62,7 +63,7 @@ fn signatures(file: &[u8]) -> Result<Vec<Opened>, Error> {
         return Err(Error::Signatures(count));
     }
     let opened: Vec<Opened> =
-        text.lines().map(|line| statement::open(line, TYPE)).collect::<Result<_, _>>()?;
+        text.lines().map(|line| statement::open(line, KIND)).collect::<Result<_, _>>()?;
     match opened.iter().position(|one| one.payload != opened[0].payload) {
         Some(index) => Err(Error::Torn(index + 1)),
         None => Ok(opened),

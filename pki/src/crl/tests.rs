@@ -66,7 +66,10 @@ fn a_stale_list_says_so_and_still_counts() {
     let late = NOW + time::Duration::days(31);
     assert!(crl.stale(late).unwrap().contains("should have been replaced by 2026-07-01T12:00:00Z"));
     let store = TrustStore::from(fabric.bundle()).with_crls([crl]).unwrap();
-    assert!(verify::verify_ca(fabric.site.certificate(), &store, fabric.site.trust_domain(), late).is_err());
+    assert!(
+        crate::verify::verify_ca(fabric.site.certificate(), &store, fabric.site.trust_domain(), late)
+            .is_err()
+    );
 }
 
 #[test]

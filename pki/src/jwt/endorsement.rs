@@ -1,10 +1,9 @@
 //! Who may add a JWT key to the trust domain: a live site CA, by its signature.
 //!
 //! A JWT key has no chain: being in the bundle is all that it needs, so whoever could append one would own the trust domain. An
-//! endorsement closes that gap. It is a JWS, made by the site CA's key:
+//! endorsement closes that gap. It is a [statement](crate::statement) of the site CA, of type "isthmus-jwt-authority":
 //!
 //! ```text
-//! header  {"alg": "ES256"|"ES384", "typ": "isthmus-jwt-authority", "x5c": [the site CA's certificate, base64 DER]}
 //! payload {"trust_domain": "...", "jwk": {the public key}, "kid": "...", "iat": seconds, "exp": seconds}
 //! ```
 //!
@@ -13,23 +12,24 @@
 
 use std::sync::Arc;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use rcgen::SigningKey as _;
-use rustls_pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
-use super::{
-    Authority, Error, MAX_KEY_ID_LEN, base64url, claims,
-    jwk::{EcCurve, PublicKey},
-    jws::{self, Jws},
+use super::{Authority, Error, MAX_KEY_ID_LEN, claims, jwk::PublicKey};
+use crate::{
+    authority,
+    bundle::TrustStore,
+    facts::Facts,
+    id::TrustDomain,
+    statement::{self, Kind},
+    verify,
 };
-use crate::{authority, bundle::TrustStore, facts::Facts, id::TrustDomain, verify};
 
 /// `typ` of an endorsement: no JWT-SVID, and refused as one.
 pub const ENDORSEMENT_TYPE: &str = "isthmus-jwt-authority";
 /// Longest endorsement that is looked at, in bytes.
 const MAX_LEN: usize = 16 << 10;
+const KIND: Kind = Kind { typ: ENDORSEMENT_TYPE, longest: MAX_LEN };
 
 /// An endorsement as text; [`Endorsement::verify`] says whether it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,13 +82,6 @@ pub fn endorse(
     if exp <= now.unix_timestamp() {
         return Err(Error::Claim("exp", "must be in the future"));
     }
-    let (name, curve) = match PublicKey::from_spki(&facts.spki)? {
-        PublicKey::Ec { curve: EcCurve::P256, .. } => ("ES256", EcCurve::P256),
-        PublicKey::Ec { curve: EcCurve::P384, .. } => ("ES384", EcCurve::P384),
-        _ => return Err(Error::Endorser("the site CA's key is not ECDSA P-256 or P-384".into())),
-    };
-    let header =
-        json!({ "alg": name, "typ": ENDORSEMENT_TYPE, "x5c": [BASE64_STANDARD.encode(ca.certificate())] });
     let payload = json!({
         "trust_domain": ca.trust_domain().as_str(),
         "jwk": key.key.to_jwk(),
@@ -96,11 +89,7 @@ pub fn endorse(
         "iat": now.unix_timestamp(),
         "exp": exp,
     });
-    let input =
-        jws::signing_input(&base64url::encode(header.to_string().as_bytes()), payload.to_string().as_bytes());
-    let der = ca.key().sign(input.as_bytes()).map_err(|_| Error::Sign)?;
-    let raw = raw_signature(&der, curve.coordinate_len()).ok_or(Error::Sign)?;
-    Ok(Endorsement(format!("{input}.{}", base64url::encode(&raw))))
+    Ok(Endorsement(statement::seal(KIND, payload.to_string().as_bytes(), ca)?))
 }
 
 impl Endorsement {
@@ -120,32 +109,13 @@ impl Endorsement {
 
     /// Verifies that a live site CA of the store vouches for the key now.
     pub fn verify(&self, store: &TrustStore, now: OffsetDateTime) -> Result<Endorsed, Error> {
-        let jws = Jws::parse(&self.0, MAX_LEN, &["typ", "x5c"])?;
-        match jws.text("typ")? {
-            Some(ENDORSEMENT_TYPE) => {}
-            other => return Err(Error::Type(jws::shown(other.unwrap_or_default()))),
-        }
-        let payload = jws.payload()?;
+        let opened = statement::open(&self.0, KIND)?;
+        let payload = opened.object()?;
         let trust_domain = trust_domain(&payload)?;
-        let (ca, root) =
-            verify::verify_ca(&certificate(&jws)?, store, &trust_domain, now).map_err(Box::new)?;
-        let ca_key = PublicKey::from_spki(&ca.spki)?;
-        if !jws.algorithm.fits(&ca_key) {
-            return Err(Error::KeyMismatch);
-        }
-        jws.verify(&ca_key)?;
+        let (ca, root) = verify::verify_ca(&opened.signer, store, &trust_domain, now).map_err(Box::new)?;
         let authority = authority(&payload, ca, now)?;
         Ok(Endorsed { trust_domain, root_sha256: root.sha256, authority })
     }
-}
-
-pub(super) fn certificate(jws: &Jws<'_>) -> Result<CertificateDer<'static>, Error> {
-    let wrong = || Error::Endorser("\"x5c\" must hold one certificate, that of the site CA".into());
-    let Some([Value::String(text)]) = jws.header.get("x5c").and_then(Value::as_array).map(Vec::as_slice)
-    else {
-        return Err(wrong());
-    };
-    BASE64_STANDARD.decode(text).map(CertificateDer::from).map_err(|_| wrong())
 }
 
 fn trust_domain(payload: &Map<String, Value>) -> Result<TrustDomain, Error> {
@@ -170,18 +140,4 @@ fn authority(payload: &Map<String, Value>, ca: Facts, now: OffsetDateTime) -> Re
         payload.get("jwk").and_then(Value::as_object).ok_or(Error::Claim("jwk", "must be an object"))?;
     let key = PublicKey::from_jwk(jwk)?;
     Ok(Authority { key_id, key, expires_at: Some(ends), endorser: Some(Arc::new(ca)) })
-}
-
-/// r and s of a DER ECDSA-Sig-Value (RFC 3279 section 2.2.3), side by side at full length as JOSE has them.
-pub(super) fn raw_signature(der: &[u8], length: usize) -> Option<Vec<u8>> {
-    let (_, sequence) = x509_parser::der_parser::parse_der(der).ok()?;
-    let [r, s] = sequence.as_sequence().ok()?.as_slice() else { return None };
-    let mut raw = Vec::with_capacity(2 * length);
-    for number in [r, s] {
-        let digits = number.as_slice().ok()?;
-        let digits = digits.strip_prefix(&[0]).unwrap_or(digits);
-        raw.resize(raw.len() + length.checked_sub(digits.len())?, 0);
-        raw.extend_from_slice(digits);
-    }
-    Some(raw)
 }

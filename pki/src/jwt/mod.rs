@@ -12,14 +12,13 @@
 //!
 //! A key of our own trust domain gets into a bundle only with an [`Endorsement`] by a live site CA.
 
-mod algorithm;
+pub(crate) mod algorithm;
 pub(crate) mod base64url;
 mod claims;
 mod endorsement;
 pub(crate) mod jwk;
 mod jws;
 mod signing;
-mod statement;
 #[cfg(test)]
 mod tests;
 
@@ -32,13 +31,12 @@ use crate::{
     bundle::TrustStore,
     facts::{Facts, utc},
     id::{self, SpiffeId, TrustDomain},
-    json, verify,
+    json, statement, verify,
 };
 pub use endorsement::{ENDORSEMENT_TYPE, Endorsed, Endorsement, endorse};
 pub use jwk::{EcCurve, Error as KeyError, PublicKey};
 use jws::{Jws, shown};
 pub use signing::{Claims, SigningKey, sign};
-pub use statement::{Statement, state};
 
 /// Longest token that is looked at, in bytes.
 pub const MAX_TOKEN_LEN: usize = 16 << 10;
@@ -155,6 +153,9 @@ pub enum Error {
     /// A CA that can't endorse.
     #[error("{0}")]
     Endorser(String),
+    /// An endorsement that is none, or that nobody could sign.
+    #[error(transparent)]
+    Statement(#[from] statement::Error),
     /// Signing failed.
     #[error("the cryptographic library failed to sign")]
     Sign,

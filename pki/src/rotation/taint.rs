@@ -13,13 +13,13 @@ use crate::{
     id::TrustDomain,
     keyhash::KeyHash,
     signed_by,
-    statement::{self, Opened},
+    statement::{self, Kind, Opened},
 };
 
-const TYPE: &str = "isthmus-taint";
 const VERSION: u32 = 1;
 /// Longest statement, in bytes.
 pub const MAX_LEN: usize = 16 << 10;
+const KIND: Kind = Kind { typ: "isthmus-taint", longest: MAX_LEN };
 /// Longest reason, in bytes.
 const MAX_REASON: usize = 1024;
 
@@ -42,9 +42,6 @@ pub enum Error {
     /// The JWS.
     #[error(transparent)]
     Statement(#[from] statement::Error),
-    /// Beyond [`MAX_LEN`].
-    #[error("a taint statement has at most {MAX_LEN} bytes, this one has {0}")]
-    TooLong(usize),
     /// The text.
     #[error("not the text of a taint statement: {0}")]
     Text(String),
@@ -72,15 +69,12 @@ pub fn seal(ca: &Authority, since: i64, reason: &str) -> Result<String, Error> {
     let (trust_domain, key_sha256) = (ca.trust_domain().to_string(), KeyHash::of(ca.facts()));
     let wire = Wire { version: VERSION, trust_domain, key_sha256, since, reason };
     let text = serde_json::to_vec(&wire).map_err(|e| Error::Text(e.to_string()))?;
-    Ok(statement::seal(TYPE, &text, ca)?)
+    Ok(statement::seal(KIND, &text, ca)?)
 }
 
 /// Reads a statement. An expired CA is believed too: what it says of itself can only make us more careful.
 pub fn open(text: &str, bundle: &Bundle) -> Result<Taint, Error> {
-    if text.len() > MAX_LEN {
-        return Err(Error::TooLong(text.len()));
-    }
-    let opened = statement::open(text, TYPE)?;
+    let opened = statement::open(text, KIND)?;
     let wire: Wire = serde_json::from_slice(&opened.payload).map_err(|e| Error::Text(e.to_string()))?;
     if wire.version != VERSION || wire.reason.len() > MAX_REASON {
         return Err(Error::Text("of another version, or with too long a reason".into()));
@@ -137,11 +131,15 @@ mod tests {
         let key_sha256 = KeyHash::of(other.site.facts());
         let wire =
             Wire { version: 1, trust_domain: "td".into(), key_sha256, since: 7, reason: String::new() };
-        let forged = statement::seal(TYPE, &serde_json::to_vec(&wire).unwrap(), &fabric.site).unwrap();
+        let forged = statement::seal(KIND, &serde_json::to_vec(&wire).unwrap(), &fabric.site).unwrap();
         assert_eq!(open(&forged, &bundle), Err(Error::Other));
-        let wrong_type = statement::seal("isthmus-charter", b"{}", &fabric.site).unwrap();
+        let charter = Kind { typ: "isthmus-charter", ..KIND };
+        let wrong_type = statement::seal(charter, b"{}", &fabric.site).unwrap();
         assert!(matches!(open(&wrong_type, &bundle), Err(Error::Statement(_))));
-        assert!(matches!(open(&"a".repeat(MAX_LEN + 1), &bundle), Err(Error::TooLong(_))));
+        assert!(matches!(
+            open(&"a".repeat(MAX_LEN + 1), &bundle),
+            Err(Error::Statement(statement::Error::TooLong { .. }))
+        ));
     }
 
     #[test]

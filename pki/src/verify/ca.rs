@@ -2,14 +2,13 @@
 
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
-use webpki::EndEntityCert;
-use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use super::{Error, path::Anchors};
 use crate::{
     bundle::TrustStore,
     facts::Facts,
     id::{SpiffeId, TrustDomain},
+    signed_by,
 };
 
 /// Checks what webpki leaves open about a CA that vouches for `id`: its keyCertSign, trust domain and constraints, and for our own domain
@@ -62,10 +61,9 @@ pub fn verify_ca(
     let root = anchors.facts().iter().find(|root| {
         root.subject_der == ca.issuer_der
             && ca.key_sha256 != root.key_sha256
-            && bundle
-                .anchors()
-                .iter()
-                .any(|anchor| crate::key::sha256_hex(anchor) == root.sha256 && signs(anchor, der))
+            && bundle.anchors().iter().any(|anchor| {
+                crate::key::sha256_hex(anchor) == root.sha256 && signed_by::certificate(der, anchor)
+            })
     });
     match root {
         Some(root) => Ok((ca, root.clone())),
@@ -73,19 +71,4 @@ pub fn verify_ca(
             Err(Error::Path(format!("{} is not signed by a root of trust domain {trust_domain}", ca.subject)))
         }
     }
-}
-
-fn signs(root: &[u8], certificate: &[u8]) -> bool {
-    X509Certificate::from_der(certificate).is_ok_and(|(_, parsed)| {
-        is_signed_by(root, parsed.tbs_certificate.as_ref(), &parsed.signature_value.data)
-    })
-}
-
-/// True if the key of the certificate `signer` made this signature, as X.509 has them.
-pub(crate) fn is_signed_by(signer: &[u8], message: &[u8], signature: &[u8]) -> bool {
-    let signer = CertificateDer::from(signer);
-    let Ok(signer) = EndEntityCert::try_from(&signer) else { return false };
-    webpki::ALL_VERIFICATION_ALGS
-        .iter()
-        .any(|algorithm| signer.verify_signature(*algorithm, message, signature).is_ok())
 }

@@ -1,4 +1,5 @@
-//! Revocation lists (RFC 5280 section 5) as far as advice needs them.
+//! Revocation lists (RFC 5280 section 5) as far as advice needs them: what the CAs of others make is shown and explained here, also where
+//! our verifier would not go by it. What we go by is [`crate::crl::Crl`], which takes only a complete list that says when the next is due.
 
 use serde::Serialize;
 use time::OffsetDateTime;

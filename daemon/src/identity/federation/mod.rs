@@ -1,7 +1,8 @@
 //! Federation (SPIFFE Federation): our bundle for other trust domains, and theirs for us. Bundles are kept by trust domain and never pooled.
 //!
 //! [`Federation::prepare`] reads, checks and binds all that a configuration needs and changes nothing; [`Federation::install`] then puts it
-//! in force and can't fail. What is fetched goes into the node's [`Trust`], and with it to the workloads that it is meant for.
+//! in force and can't fail. What is fetched goes into the node's [`Trust`] ([`Federation::complete`]), and with it to the workloads that it is
+//! meant for.
 
 mod client;
 mod config;
@@ -24,7 +25,7 @@ use rustls_pki_types::CertificateDer;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{files::FileError, material::Material, workload::Supply};
+use super::{files::FileError, own::Own, trust::Trust};
 use client::Client;
 pub(crate) use config::RawFederationConfig;
 pub use config::{
@@ -157,21 +158,15 @@ pub struct Prepared {
 }
 
 impl Federation {
-    /// Runs nothing yet. Bundles that arrive go into `supply` from the start.
-    pub(super) fn new(
-        supply: watch::Sender<Option<Supply>>,
-        shutdown: &CancellationToken,
-        tasks: &TaskTracker,
-    ) -> Self {
-        let this = Self(Arc::new(Inner {
+    /// Runs nothing yet.
+    pub(super) fn new(shutdown: &CancellationToken, tasks: &TaskTracker) -> Self {
+        Self(Arc::new(Inner {
             shown: watch::Sender::new(None),
             bundles: Bundles::default(),
             running: Mutex::default(),
             shutdown: shutdown.clone(),
             tasks: tasks.clone(),
-        }));
-        tasks.spawn(deliver(this.0.bundles.0.subscribe(), supply, shutdown.clone()));
-        this
+        }))
     }
 
     /// Reads, checks and binds what differs from what runs.
@@ -280,48 +275,26 @@ impl Federation {
     }
 
     /// What the endpoint shows from now on.
-    pub(super) fn show(&self, own: Option<&Material>, supply: Option<&Supply>) {
-        let shown = own.and_then(|own| {
-            let svid = own.own.as_ref()?;
-            let bundle = supply.map_or_else(|| own.bundle.clone(), |supply| supply.trust.own().clone());
-            Some(Arc::new(Shown { bundle, chain: svid.chain.clone(), key: svid.key.clone() }))
+    pub(super) fn show(&self, own: Option<&Arc<Own>>, trust: Option<&Trust>) {
+        let shown = own.zip(trust).map(|(own, trust)| {
+            Arc::new(Shown { bundle: trust.own().clone(), chain: own.chain.clone(), key: own.key.clone() })
         });
         self.0.shown.send_replace(shown);
     }
 
-    /// Puts the bundles that are there now into what the streams are fed with. To be called while the supply's watch is being changed, so
-    /// that none of them is lost.
-    pub(super) fn join(&self, supply: &mut Option<Supply>) {
-        join(&self.0.bundles.0.borrow(), supply);
+    /// The same with the bundles of other domains that are there now, and no others.
+    pub(super) fn complete(&self, trust: &Arc<Trust>) -> Arc<Trust> {
+        let complete = trust.with_federated(self.0.bundles.0.borrow().values().cloned());
+        if complete == **trust { trust.clone() } else { Arc::new(complete) }
+    }
+
+    /// Word of each change of the bundles that [`Self::complete`] puts in.
+    pub(super) fn changes(&self) -> watch::Receiver<Arc<BTreeMap<TrustDomain, Bundle>>> {
+        self.0.bundles.0.subscribe()
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, Running> {
         // Each change is complete before anything can panic.
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn join(bundles: &BTreeMap<TrustDomain, Bundle>, supply: &mut Option<Supply>) -> bool {
-    let Some(supply) = supply else { return false };
-    let trust = supply.trust.with_federated(bundles.values().cloned());
-    let differs = trust != *supply.trust;
-    if differs {
-        supply.trust = Arc::new(trust);
-    }
-    differs
-}
-
-/// Carries each change of the bundles to the streams. `changes` was made before anybody could put one in.
-async fn deliver(
-    mut changes: watch::Receiver<Arc<BTreeMap<TrustDomain, Bundle>>>,
-    supply: watch::Sender<Option<Supply>>,
-    stop: CancellationToken,
-) {
-    loop {
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            () = stop.cancelled() => return,
-        }
-        supply.send_if_modified(|supply| join(&changes.borrow_and_update(), supply));
     }
 }

@@ -230,7 +230,7 @@ fn spiffe(id: SpiffeId, dir: &Path, bootstrap: &Bundle) -> Profile {
 
 fn federation() -> (Federation, CancellationToken, TaskTracker) {
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    (Federation::new(watch::Sender::new(None), &stop, &tasks), stop, tasks)
+    (Federation::new(&stop, &tasks), stop, tasks)
 }
 
 /// Starts our endpoint with what a partner's node would show.

@@ -52,6 +52,14 @@ pub enum Error {
         /// From the certificate.
         subject: String,
     },
+    /// A site CA that is out of its time, or revoked.
+    #[error("{id}: {reason}")]
+    Idle {
+        /// For whom.
+        id: SpiffeId,
+        /// Why nothing is issued.
+        reason: String,
+    },
     /// Signing failed.
     #[error("{id}: {reason}")]
     Issue {

@@ -102,13 +102,21 @@ impl Issuer {
         &self.ca.info
     }
 
+    /// Why it can't issue now, and the remedy; `None`: it can.
+    pub fn trouble(&self, now: SystemTime) -> Option<String> {
+        self.ca.trouble(now)
+    }
+
     /// Where it writes what it did.
     pub fn audit(&self) -> &Arc<Log> {
         &self.audit
     }
 
     /// May this requester have this ID, now?
-    fn admit(&self, id: &SpiffeId, requester: &Requester) -> Result<(), Error> {
+    fn admit(&self, id: &SpiffeId, requester: &Requester, now: SystemTime) -> Result<(), Error> {
+        if let Some(reason) = self.trouble(now) {
+            return Err(Error::Idle { id: id.clone(), reason });
+        }
         self.check_id(id, requester).map_err(|reason| Error::NotAllowed { id: id.clone(), reason })?;
         // A bucket that was left half-changed lets one more or one less through.
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,8 +3,9 @@
 use std::{path::Path, sync::Arc, time::SystemTime};
 
 use isthmus_pki::{
-    Authority, Bundle, Curve, Facts, Key, Profile, Serial, SpiffeId, TrustDomain, TrustStore, bundle, csr,
-    verify::{self, Purpose},
+    Authority, Bundle, Crl, Curve, Facts, Key, Profile, Serial, SpiffeId, TrustDomain, TrustStore, authority,
+    bundle, csr,
+    verify::{self, Policy, Purpose},
 };
 use tempfile::TempDir;
 
@@ -13,6 +14,7 @@ use crate::identity::{
     audit::tests::{Faulty, records},
     config::{AuditConfig, Pattern, Rate},
     registration::Identity,
+    trust::Trust,
 };
 
 /// A site CA of so many days, in files.
@@ -69,9 +71,12 @@ impl Site {
     }
 
     pub(super) fn issuer(&self) -> Arc<Issuer> {
-        let bundle = Bundle::parse(self.root.certificate()).unwrap();
-        let ca = SiteCa::load(&self.config, &bundle, Some("s"), now()).unwrap();
+        let ca = SiteCa::load(&self.config, &self.trust(), Some("s"), now()).unwrap();
         Issuer::new(ca, &self.config, Log::open(&self.config.audit, now()).unwrap()).unwrap()
+    }
+
+    pub(super) fn trust(&self) -> Trust {
+        Trust::new(Bundle::parse(self.root.certificate()).unwrap())
     }
 
     fn verify(&self, chain: &[rustls_pki_types::CertificateDer<'static>]) -> Facts {
@@ -251,8 +256,7 @@ fn nothing_outlives_the_site_ca_and_it_is_said_once() {
     });
     assert_eq!(told.matches("cut short").count(), 1, "{told}");
     // The same CA, loaded again, is not news.
-    let bundle = Bundle::parse(site.root.certificate()).unwrap();
-    let ca = SiteCa::load(&site.config, &bundle, Some("s"), now()).unwrap();
+    let ca = SiteCa::load(&site.config, &site.trust(), Some("s"), now()).unwrap();
     let again = Issuer::after(Some(&*issuer), ca, &site.config, issuer.audit().clone()).unwrap();
     again.begin(Some(&*issuer));
     let told = warnings(|| drop(again.issue(&identity("/w"), &WORKLOAD, now()).unwrap()));
@@ -289,8 +293,7 @@ fn what_cannot_be_written_down_does_not_leave() {
 fn a_pair_replaced_half_way_names_both_files() {
     let site = site();
     private(&site.dir.path().join("ca.key"), &Key::generate(Curve::P256).unwrap().to_pem());
-    let bundle = Bundle::parse(site.root.certificate()).unwrap();
-    let error = SiteCa::load(&site.config, &bundle, Some("s"), now()).err().unwrap().to_string();
+    let error = SiteCa::load(&site.config, &site.trust(), Some("s"), now()).err().unwrap().to_string();
     for part in ["ca.pem", "ca.key", "does not belong"] {
         assert!(error.contains(part), "{error}");
     }
@@ -319,4 +322,37 @@ fn a_reload_may_change_how_it_is_written() {
     assert_eq!(id.path(), "/w");
     let kinds: Vec<String> = records(&site.config.audit.file).into_iter().map(|record| record.kind).collect();
     assert_eq!(kinds, ["opened", "opened", "x509"]);
+}
+
+/// With rules, no site may have a path that none of them gives; it owns its own all the same.
+#[test]
+fn a_policy_with_rules_lets_every_site_issue() {
+    let site = site();
+    let under = |policy: Policy, crls: Vec<Crl>| Trust::under(site.trust().own().clone(), policy, crls);
+    let rules = Policy::new([("s".into(), vec![])]).unwrap();
+    let load = |trust: &Trust| SiteCa::load(&site.config, trust, Some("s"), now());
+    assert_eq!(load(&under(rules, vec![])).unwrap().trouble(now()), None);
+    let tainted = Policy::default().with_tainted([site.issuer().ca.facts().key_sha256.clone()]);
+    let trouble = load(&under(tainted, vec![])).unwrap().trouble(now()).unwrap();
+    assert!(trouble.contains("tainted") && trouble.contains("nothing is issued"), "{trouble}");
+}
+
+#[test]
+fn a_revoked_ca_issues_nothing_and_endorses_no_key() {
+    let site = site();
+    let before = site.issuer();
+    let serial = hex::decode(&before.ca.facts().serial).unwrap();
+    let at = time::OffsetDateTime::from(now());
+    let revoked = [authority::Revoked { serial, at, reason: authority::Reason::KeyCompromise }];
+    let crl = site.root.sign_crl(&revoked, 1, at, at + Duration::days(7)).unwrap();
+    let trust = Trust::under(site.trust().own().clone(), Policy::default(), vec![Crl::parse(&crl).unwrap()]);
+    assert_eq!(trust.store().crls().count(), 1);
+    assert_eq!(before.publish(&site.trust(), now()).unwrap().jwt_authorities().len(), 1);
+    // The same issuer, by what the fabric believes now.
+    assert_eq!(before.publish(&trust, now()).unwrap().jwt_authorities(), []);
+    let ca = SiteCa::load(&site.config, &trust, Some("s"), now()).unwrap();
+    let issuer = Issuer::after(Some(&*before), ca, &site.config, before.audit().clone()).unwrap();
+    let refused = issuer.issue(&identity("/w"), &WORKLOAD, now()).err().unwrap();
+    assert!(matches!(&refused, Error::Idle { reason, .. } if reason.contains("revoked")), "{refused}");
+    assert_eq!(refused.status().code(), tonic::Code::Unavailable);
 }

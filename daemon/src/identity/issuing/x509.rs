@@ -50,7 +50,7 @@ impl Issuer {
     /// Issues an SVID with a new key.
     pub fn issue(&self, identity: &Identity, requester: &Requester, now: SystemTime) -> Result<Svid, Error> {
         self.settle("x509", &identity.id, requester, now, || {
-            self.admit(&identity.id, requester)?;
+            self.admit(&identity.id, requester, now)?;
             let key = Key::generate(Curve::P256)?;
             let Certified { id, chain, info, not_after, renew_at } =
                 self.sign(&key.public(), identity, requester, now)?;
@@ -69,7 +69,7 @@ impl Issuer {
     ) -> Result<Certified, Error> {
         self.settle("x509", &identity.id, requester, now, || {
             // Before the request is read: its signature is the dearest thing here.
-            self.admit(&identity.id, requester)?;
+            self.admit(&identity.id, requester, now)?;
             let request = csr::parse(request)?;
             self.sign(&request.public_key, identity, requester, now)
         })

@@ -32,7 +32,7 @@ use std::{
 
 use isthmus_pki::{
     KeyHash,
-    rotation::{Fleet, Line, Report, State, progress},
+    rotation::{Fleet, Line, Phase, Report, State, progress},
 };
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -43,6 +43,8 @@ pub(super) use in_force::{InForce, Inputs, ReissueOrder};
 pub use order::{Outcome, Request, Verb};
 use store::Store;
 pub(super) use timer::run;
+
+use super::certificates::CertificateInfo;
 
 /// `[fabric]`, as far as identity goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +153,14 @@ impl Rotation {
     /// CRLs that are in force, DER.
     pub fn crls(&self) -> Vec<Vec<u8>> {
         self.lock().crls()
+    }
+
+    /// Facts of the certificates of this site's CAs, whatever they do now, as far as their files are there.
+    pub(super) fn certificates(&self) -> Vec<CertificateInfo> {
+        let store = self.lock();
+        let installed =
+            store.state.cas.iter().filter(|ca| ca.certificate.is_some() && ca.phase != Phase::Gone);
+        installed.filter_map(|ca| store.certificate(&ca.key)).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Store> {

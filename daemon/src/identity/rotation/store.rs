@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use isthmus_pki::{
-    Charter, KeyHash,
+    Charter, Facts, KeyHash,
     charter::sealed,
     rotation::{CharterView, Effect, Fleet, State, taint},
 };
@@ -11,7 +11,11 @@ use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, disk};
-use crate::identity::config::{IssuerConfig, KeySource};
+use crate::identity::{
+    certificates::{CertificateInfo, Kind},
+    config::{IssuerConfig, KeySource},
+    files,
+};
 
 /// Most taint statements that are kept; each is of a CA that a root signed.
 pub(super) const MAX_TAINTS: usize = 256;
@@ -129,6 +133,15 @@ impl Store {
             issuer.key = KeySource::file(self.file(key, "key"));
         }
         Some(issuer)
+    }
+
+    /// What the certificate of that CA says, and where it is.
+    pub(super) fn certificate(&self, key: &KeyHash) -> Option<CertificateInfo> {
+        let configured = self.configured.as_ref().filter(|(configured, _)| configured == key);
+        let path = configured.map_or_else(|| self.file(key, "pem"), |(_, issuer)| issuer.certificate.clone());
+        let chain = files::certificates(&path).ok()?;
+        let facts = Facts::parse(chain.first()?).ok().filter(|facts| KeyHash::of(facts) == *key)?;
+        Some(CertificateInfo::new(Kind::SiteCa, &facts, Some(path)))
     }
 
     /// Adds a statement unless the CA's taint is known or there is no room.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use isthmus_pki::{
-    Bundle, Facts, PublicKey, authority, bundle,
+    Bundle, Facts, PublicKey, bundle,
     transcript::{self, Event, MAX_LEN},
     words,
 };
@@ -62,7 +62,9 @@ fn signers(args: &Verify) -> anyhow::Result<Vec<PublicKey>> {
         let name = || path.display().to_string();
         let certificate = bundle::certificates(&files::read(path)?).with_context(name)?.swap_remove(0);
         let facts = Facts::parse(&certificate).with_context(name)?;
-        if !facts.is_ca() || !root.anchors().iter().any(|root| authority::signed_by(&certificate, root)) {
+        if !facts.is_ca()
+            || !root.anchors().iter().any(|root| isthmus_pki::signed_by::certificate(&certificate, root))
+        {
             bail!("{}: not a CA signed by {}", path.display(), args.root.display());
         }
         signers.push(PublicKey::from_spki(&facts.spki).with_context(name)?);

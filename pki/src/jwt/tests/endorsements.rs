@@ -59,7 +59,7 @@ fn only_a_live_site_ca_of_the_domain_endorses() {
     let [header, payload, _] = parts(sound.as_str());
     let signature = base64url::encode(&leaf_key.sign(format!("{header}.{payload}").as_bytes()).unwrap());
     let forged = Endorsement::from_text(format!("{header}.{payload}.{signature}")).unwrap();
-    assert_eq!(forged.verify(&store, NOW), Err(Error::Signature));
+    assert_eq!(forged.verify(&store, NOW), Err(Error::Statement(statement::Error::Signature)));
     // A token is no endorsement, and an endorsement no token.
     let issuer = Issuer::new("td");
     assert!(Endorsement::from_text(issuer.token()).unwrap().verify(&issuer.store, NOW).is_err());

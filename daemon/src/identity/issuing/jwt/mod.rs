@@ -15,7 +15,7 @@ use std::{
 };
 
 use isthmus_pki::{
-    Bundle, Curve, Key, SpiffeId, TrustStore,
+    Bundle, Curve, Key, SpiffeId,
     audit::{Entry, Kind},
     facts::utc,
     jwt::{self, Claims, Endorsed, SigningKey},
@@ -25,7 +25,7 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::{Error, Issuer, Requester};
-use crate::identity::{audit::Log, registration::Identity};
+use crate::identity::{audit::Log, registration::Identity, trust::Trust};
 use ring::Span;
 use store::Stored;
 
@@ -125,17 +125,19 @@ fn tell(audit: &Log, held: &Held, reason: &str, now: OffsetDateTime) -> Result<(
 }
 
 impl Issuer {
-    /// The bundle that this node publishes: `roots`, and the JWT keys that its site CA endorses. Brings the keys up to date first. Its
-    /// sequence number rises with each change, over restarts too.
-    pub fn publish(&self, roots: &Bundle, now: SystemTime) -> Result<Bundle, Error> {
-        let now = OffsetDateTime::from(now);
+    /// The bundle that this node publishes: the roots of `base`, and the JWT keys that its site CA endorses. Brings the keys up to date
+    /// first. Its sequence number rises with each change, over restarts too.
+    pub fn publish(&self, base: &Trust, now: SystemTime) -> Result<Bundle, Error> {
+        let (roots, now) = (base.own(), OffsetDateTime::from(now));
         let mut stored = self.keys.lock();
         let mut next = stored.clone();
         let changed = next.advance(&self.audit, now)?;
-        let endorsed = self.endorse(&next, roots, now)?;
+        let (endorsed, refused) = self.endorse(&next, base, now);
         let content = content(roots, &endorsed);
         let differs = next.content != content;
         if differs {
+            // Once, not with every look at the keys.
+            refused.iter().for_each(|error| tracing::warn!(%error, "a JWT key is not published"));
             (next.sequence, next.content) = (next.sequence + 1, content);
         }
         if changed || differs {
@@ -153,15 +155,27 @@ impl Issuer {
             .with_refresh_hint(roots.refresh_hint().unwrap_or(hint)))
     }
 
-    /// Through the same door as everybody's: an endorsement that does not verify endorses nothing.
-    fn endorse(&self, stored: &Stored, roots: &Bundle, now: OffsetDateTime) -> Result<Vec<Endorsed>, Error> {
-        let store = TrustStore::from(roots.clone());
+    /// Through the same door as everybody's, with the fabric's revocations and rules: an endorsement that does not verify endorses
+    /// nothing. A site CA that has ended, or is no longer believed, is no reason to go without a bundle.
+    fn endorse(
+        &self,
+        stored: &Stored,
+        base: &Trust,
+        now: OffsetDateTime,
+    ) -> (Vec<Endorsed>, Vec<jwt::Error>) {
         let one = |held: &Held| {
             let until = OffsetDateTime::from_unix_timestamp(held.span.until).unwrap_or(now);
             let endorsement = jwt::endorse(&self.ca.authority, &held.key.public(), until, now)?;
-            endorsement.verify(&store, now)
+            endorsement.verify(base.store(), now)
         };
-        stored.keys.iter().map(|held| one(held).map_err(Error::Token)).collect()
+        let (mut endorsed, mut refused) = (Vec::new(), Vec::new());
+        for verdict in stored.keys.iter().map(one) {
+            match verdict {
+                Ok(key) => endorsed.push(key),
+                Err(error) => refused.push(error),
+            }
+        }
+        (endorsed, refused)
     }
 
     /// When [`Issuer::publish`] has something to do next.
@@ -180,7 +194,7 @@ impl Issuer {
         now: SystemTime,
     ) -> Result<JwtSvid, Error> {
         self.settle("jwt", &identity.id, requester, now, || {
-            self.admit(&identity.id, requester)?;
+            self.admit(&identity.id, requester, now)?;
             self.mint_admitted(identity, audience, requester, now.into())
         })
     }

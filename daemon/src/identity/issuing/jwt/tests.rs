@@ -15,10 +15,6 @@ fn aud() -> Vec<String> {
     vec!["db".into()]
 }
 
-fn roots(site: &Site) -> Bundle {
-    Bundle::parse(site.root.certificate()).unwrap()
-}
-
 fn key_ids(bundle: &Bundle) -> Vec<String> {
     bundle.jwt_authorities().iter().map(|key| key.key_id.clone()).collect()
 }
@@ -28,13 +24,13 @@ fn a_token_is_believed_by_whoever_has_the_bundle() {
     let site = site();
     let issuer = site.issuer();
     assert!(matches!(issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)), Err(Error::NoTokenKey)));
-    let bundle = issuer.publish(&roots(&site), later(0)).unwrap();
+    let bundle = issuer.publish(&site.trust(), later(0)).unwrap();
     let svid = issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
     let store = TrustStore::from(bundle.clone());
     let validated = jwt::validate(&svid.token, "db", &store, later(0).into()).unwrap();
     assert_eq!((validated.id.path(), validated.expires_at), ("/w", svid.expires_at));
     assert_eq!(svid.expires_at - svid.issued_at, time::Duration::minutes(5));
-    assert!(jwt::validate(&svid.token, "db", &TrustStore::from(roots(&site)), later(0).into()).is_err());
+    assert!(jwt::validate(&svid.token, "db", site.trust().store(), later(0).into()).is_err());
     let log = site.log();
     assert_eq!(log.iter().filter(|(kind, ..)| kind == "jwt-key").count(), 1);
     let (kind, id, reason) = log.last().unwrap();
@@ -46,8 +42,8 @@ fn a_token_is_believed_by_whoever_has_the_bundle() {
 #[test]
 fn keys_survive_a_restart_and_so_does_the_sequence() {
     let site = site();
-    let first = site.issuer().publish(&roots(&site), later(0)).unwrap();
-    let again = site.issuer().publish(&roots(&site), later(0)).unwrap();
+    let first = site.issuer().publish(&site.trust(), later(0)).unwrap();
+    let again = site.issuer().publish(&site.trust(), later(0)).unwrap();
     assert_eq!(first, again);
     assert_eq!(first.sequence(), Some(1));
     let path = store::path(&site.config.state_dir);
@@ -61,10 +57,10 @@ fn keys_survive_a_restart_and_so_does_the_sequence() {
 fn a_key_is_in_the_bundle_before_it_signs_and_after() {
     let site = site();
     let issuer = site.issuer();
-    let first = issuer.publish(&roots(&site), later(0)).unwrap();
+    let first = issuer.publish(&site.trust(), later(0)).unwrap();
     // Ten minutes before half of its life: the next one is there, the first one signs.
     let soon = later(12) - Duration::from_secs(600);
-    let both = issuer.publish(&roots(&site), soon).unwrap();
+    let both = issuer.publish(&site.trust(), soon).unwrap();
     assert_eq!((key_ids(&both).len(), both.sequence()), (2, Some(2)));
     let token = issuer.mint(&identity("/w"), &aud(), &WORKLOAD, soon).unwrap();
     jwt::validate(&token.token, "db", &TrustStore::from(first.clone()), soon.into()).unwrap();
@@ -73,8 +69,8 @@ fn a_key_is_in_the_bundle_before_it_signs_and_after() {
     let token = issuer.mint(&identity("/w"), &aud(), &WORKLOAD, after).unwrap();
     jwt::validate(&token.token, "db", &TrustStore::from(both.clone()), after.into()).unwrap();
     assert!(jwt::validate(&token.token, "db", &TrustStore::from(first.clone()), after.into()).is_err());
-    assert_eq!(key_ids(&issuer.publish(&roots(&site), after).unwrap()), key_ids(&both));
-    let end = issuer.publish(&roots(&site), later(14)).unwrap();
+    assert_eq!(key_ids(&issuer.publish(&site.trust(), after).unwrap()), key_ids(&both));
+    let end = issuer.publish(&site.trust(), later(14)).unwrap();
     assert_eq!((key_ids(&end).len(), end.sequence()), (1, Some(3)));
     assert!(!key_ids(&first).contains(&key_ids(&end)[0]));
 }
@@ -83,7 +79,7 @@ fn a_key_is_in_the_bundle_before_it_signs_and_after() {
 fn a_token_does_not_outlive_the_site_ca() {
     let site = Site::new(time::Duration::minutes(2));
     let issuer = site.issuer();
-    issuer.publish(&roots(&site), later(0)).unwrap();
+    issuer.publish(&site.trust(), later(0)).unwrap();
     let svid = issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
     assert_eq!(svid.expires_at.unix_timestamp(), issuer.certificate().not_after);
 }
@@ -92,7 +88,7 @@ fn a_token_does_not_outlive_the_site_ca() {
 fn what_makes_no_token_is_refused_and_written_down() {
     let site = site();
     let issuer = site.issuer();
-    issuer.publish(&roots(&site), later(0)).unwrap();
+    issuer.publish(&site.trust(), later(0)).unwrap();
     for audience in [vec![], vec![String::new()], vec!["a".to_string(); 33], vec!["a".repeat(20_000)]] {
         let error = issuer.mint(&identity("/w"), &audience, &WORKLOAD, later(0)).err().unwrap();
         assert_eq!((error.reason(), error.status().code()), ("token", tonic::Code::InvalidArgument));
@@ -109,10 +105,10 @@ fn without_its_file_no_key_comes_into_use() {
     let issuer = site.issuer();
     // A directory in the way of the draft.
     std::fs::create_dir(site.config.state_dir.join("jwt-keys.json.new")).unwrap();
-    let error = issuer.publish(&roots(&site), later(0)).err().unwrap().to_string();
+    let error = issuer.publish(&site.trust(), later(0)).err().unwrap().to_string();
     assert!(error.contains("jwt-keys.json"), "{error}");
     assert!(matches!(issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)), Err(Error::NoTokenKey)));
     std::fs::remove_dir(site.config.state_dir.join("jwt-keys.json.new")).unwrap();
-    issuer.publish(&roots(&site), later(0)).unwrap();
+    issuer.publish(&site.trust(), later(0)).unwrap();
     issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
 }

@@ -1,0 +1,215 @@
+//! Changes while the daemon runs: a reload, a rotation, what issuers and federated domains say, another SVID, another key for tokens.
+//!
+//! Each makes a whole [`Loaded`] or changes one under its lock, and all of them end in [`Handle::hand_out`], the one place from which
+//! streams, TLS and the federation's endpoint get what they believe. So none of them can lose what another brought.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    certificates,
+    config::{Config, IssuerConfig, WorkloadApiConfig},
+    enroll::TrustState,
+    error::Error,
+    handle::Handle,
+    loaded::Loaded,
+    own::Own,
+    rotation::{self, Outcome},
+};
+
+/// How long a taint is told before it is in force here: a long poll is answered in milliseconds.
+const FOREWARNING: Duration = Duration::from_secs(1);
+
+impl Handle {
+    /// Reads the files again, validates all, then applies what differs and says what that was. On an error nothing is applied.
+    pub async fn apply(
+        &self,
+        config: Option<Config>,
+        issuer: Option<IssuerConfig>,
+        workload_api: Option<WorkloadApiConfig>,
+    ) -> Result<Vec<String>, Error> {
+        let mut servers = self.0.servers.lock().await;
+        let sections = (config, issuer, workload_api);
+        let loaded = self.load(&sections, SystemTime::now())?;
+        // First what can fail without harm: nothing of it answers before there is something to answer from.
+        let mut changes = self.serve(&mut servers, sections.1.as_ref(), sections.2.as_ref()).await?;
+        changes.extend(self.install(loaded));
+        *self.sections() = sections;
+        Ok(changes)
+    }
+
+    /// Plans a rotation's step; unless `dry_run`, carries it out and loads what is in force then.
+    pub async fn rotate(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {
+        let _servers = self.0.servers.lock().await;
+        let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
+        let ordered = request.clone();
+        // Keys are made and files synced.
+        let order = move || rotation.order(&ordered, dry_run, SystemTime::now());
+        let outcome = tokio::task::spawn_blocking(order).await.map_err(|_| Error::NoIdentity)??;
+        if outcome.applied {
+            if matches!(request.verb, rotation::Verb::Taint(..)) {
+                self.forewarn().await;
+            }
+            self.load_again()?;
+        }
+        Ok(outcome)
+    }
+
+    /// Nodes whose own certificate is of a tainted CA can't ask us any more once we refuse it: they are told a moment before.
+    async fn forewarn(&self) {
+        self.publish();
+        tokio::time::sleep(FOREWARNING).await;
+    }
+
+    /// Takes what another node says the fabric trusts, as far as it proves itself.
+    pub async fn hear(&self, heard: rotation::Heard) -> Result<(), Error> {
+        let _servers = self.0.servers.lock().await;
+        let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
+        let hear = move || rotation.hear(&heard, SystemTime::now());
+        let news = tokio::task::spawn_blocking(hear).await.map_err(|_| Error::NoIdentity)?;
+        if news { self.load_again() } else { Ok(()) }
+    }
+
+    /// The sections that were applied last, under what is in force now.
+    fn load_again(&self) -> Result<(), Error> {
+        let sections = self.sections().clone();
+        self.install_and_tell(self.load(&sections, SystemTime::now())?);
+        Ok(())
+    }
+
+    /// Takes another SVID of ours into use: for new connections at once, and for those there are until they end.
+    pub(super) async fn adopt(&self, own: Arc<Own>) {
+        // A reload under way reads the file from before or from now, and is followed by this.
+        let _servers = self.0.servers.lock().await;
+        let mut loaded = self.loaded().clone();
+        loaded.material = loaded.material.map(|material| material.with(own));
+        self.install_and_tell(loaded);
+    }
+
+    /// Brings the keys for tokens up to date, and supplies the bundle with them where it differs. When to do so again.
+    pub(super) async fn republish(&self, now: SystemTime) -> Option<SystemTime> {
+        // Not while a reload is under way: it publishes by itself.
+        let _servers = self.0.servers.lock().await;
+        let mut loaded = self.loaded();
+        let (issuer, base) = (loaded.issuer.clone()?, loaded.base.clone()?);
+        // Also without workloads here: other nodes ask for tokens on behalf of theirs.
+        match issuer.publish(&base, now) {
+            Ok(bundle) if loaded.trust.as_ref().is_none_or(|trust| bundle != *trust.own()) => {
+                loaded.trust = Some(Arc::new(base.with_own(bundle)));
+                self.hand_out(&loaded);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the bundle can't be brought up to date; trying again in a minute")
+            }
+        }
+        Some(issuer.publish_due(now))
+    }
+
+    fn install_and_tell(&self, loaded: Loaded) {
+        for change in self.install(loaded) {
+            tracing::info!("{change}");
+        }
+    }
+
+    fn install(&self, loaded: Loaded) -> Vec<String> {
+        let mut current = self.loaded();
+        let changes = loaded.changes_since(&current);
+        if let Some(issuer) = &loaded.issuer {
+            issuer.begin(current.issuer.as_deref());
+        }
+        *current = loaded;
+        self.hand_out(&current);
+        self.report();
+        changes
+    }
+
+    /// What is loaded, with the bundles of other domains as they are now, to all who go by it. Called under the lock of `loaded`: of two
+    /// changes the later one has the last word everywhere.
+    fn hand_out(&self, loaded: &Loaded) {
+        let inner = &self.0;
+        let trust = loaded.trust.as_ref().map(|trust| inner.federation.complete(trust));
+        inner.federation.show(loaded.own(), trust.as_deref());
+        inner.supply.send_replace(loaded.supply(trust.as_ref()));
+        inner.standing.send_replace(loaded.standing(inner.node.as_ref(), trust.as_ref()));
+        let mut after = loaded.certificates();
+        after.extend(trust.iter().flat_map(|trust| trust.federated_roots()));
+        let before = std::mem::replace(&mut *self.listed(), after.clone());
+        certificates::export(before.iter().chain(&after), &after);
+    }
+
+    /// Bundles of other domains have come or gone.
+    fn take_federated(&self) {
+        let loaded = self.loaded();
+        let differs = match (&loaded.trust, &*self.0.standing.borrow()) {
+            (Some(trust), Some(standing)) => self.0.federation.complete(trust) != standing.trust,
+            _ => false,
+        };
+        if differs {
+            self.hand_out(&loaded);
+        }
+    }
+
+    /// This node is of its fleet like any other.
+    fn report(&self) {
+        let standing = self.0.standing.borrow().clone();
+        let (Some(rotation), Some((_, name)), Some(standing)) = (&self.0.rotation, &self.0.node, standing)
+        else {
+            return;
+        };
+        let report = standing.report().into_rotation(OffsetDateTime::now_utc().unix_timestamp());
+        rotation.report(name, report);
+        self.publish();
+    }
+
+    /// What is in force, for nodes that ask.
+    fn publish(&self) {
+        let Some(rotation) = &self.0.rotation else { return };
+        let jwt_endorsements = self.0.fleet.state().borrow().jwt_endorsements.clone();
+        self.0.fleet.publish(TrustState {
+            charter: rotation.charter().unwrap_or_default().into_bytes(),
+            jwt_endorsements,
+            crls: rotation.crls(),
+            taints: rotation.taints().into_iter().map(String::into_bytes).collect(),
+        });
+    }
+}
+
+/// Takes what issuers say the fabric trusts, whenever that changes.
+pub(super) async fn listen(
+    handle: Handle,
+    mut heard: watch::Receiver<Option<Arc<TrustState>>>,
+    shutdown: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            changed = heard.changed() => if changed.is_err() { return },
+            () = shutdown.cancelled() => return,
+        }
+        let Some(state) = heard.borrow_and_update().clone() else { continue };
+        let taints = state.taints.iter().map(|taint| String::from_utf8_lossy(taint).into_owned()).collect();
+        let heard = rotation::Heard { charter: state.charter.clone(), taints, crls: state.crls.clone() };
+        if let Err(error) = handle.hear(heard).await {
+            tracing::warn!(%error, "what an issuer said could not be put in force");
+        }
+    }
+}
+
+/// Takes the bundles of other domains, whenever one changes.
+pub(super) async fn follow_federation(handle: Handle, shutdown: CancellationToken) {
+    let mut changes = handle.federation().changes();
+    loop {
+        changes.mark_unchanged();
+        handle.take_federated();
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
