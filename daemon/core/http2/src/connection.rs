@@ -199,7 +199,7 @@ impl Connection {
             kind::SETTINGS | kind::PING | kind::GOAWAY => id != 0,
             kind::DATA | kind::RST_STREAM => id == 0 || id > self.last,
             kind::WINDOW_UPDATE => id > self.last,
-            kind::HEADERS => id % 2 == 0,
+            kind::HEADERS => id.is_multiple_of(2),
             kind::PRIORITY => id == 0,
             kind::CONTINUATION => self.block.as_ref().is_none_or(|block| block.stream != id),
             _ => false,

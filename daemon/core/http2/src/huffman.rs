@@ -109,7 +109,7 @@ mod tests {
             let code = TABLE.first[length] + u32::try_from(at - usize::from(TABLE.start[length])).unwrap();
             bits.extend((0..length).rev().map(|at| u8::try_from(code >> at & 1).unwrap()));
         }
-        while bits.len() % 8 != 0 {
+        while !bits.len().is_multiple_of(8) {
             bits.push(1);
         }
         bits.chunks(8).map(|byte| byte.iter().fold(0, |byte, bit| byte << 1 | bit)).collect()
