@@ -1,30 +1,22 @@
-//! Connections: counted, attested when accepted, and handed to the gRPC server with the verdict.
+//! Connections: counted, attested when accepted, and served with the verdict.
 
 use std::{
-    io::{self, IoSlice},
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{UnixListener, UnixStream},
-    time::Sleep,
+    task::JoinSet,
 };
-use tokio_stream::Stream;
-use tonic::transport::server::Connected;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
-use super::{
-    Settings,
-    admission::{Open, Place},
-};
+use super::{Settings, admission::Open, exchange::Exchange};
 use crate::{
     identity::attest::{Caller, Refusal},
     log_limit::Limit,
-    unix_socket::Mended,
 };
 
 /// How long to wait when accepting fails.
@@ -33,24 +25,57 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The verdict on a connection's peer, as each call on it sees it.
 pub(super) type Peer = Arc<Result<Caller, Refusal>>;
 
-/// Connections of a listener; never ends, never fails.
-pub(super) struct Incoming {
+/// Serves the connections of a listener.
+pub(super) struct Reception {
     listener: UnixListener,
     settings: Arc<ArcSwap<Settings>>,
     open: Open,
-    pause: Option<Pin<Box<Sleep>>>,
+    routes: Routes,
     refusals: Limit,
     failures: Limit,
 }
 
-impl Incoming {
-    pub(super) fn new(listener: UnixListener, settings: Arc<ArcSwap<Settings>>) -> Self {
+impl Reception {
+    pub(super) fn new(listener: UnixListener, settings: Arc<ArcSwap<Settings>>, routes: Routes) -> Self {
         let (refusals, failures) = (Limit::default(), Limit::default());
-        Self { listener, settings, open: Open::default(), pause: None, refusals, failures }
+        Self { listener, settings, open: Open::default(), routes, refusals, failures }
+    }
+
+    /// Until `shutdown`, and then until the last connection has ended. Whoever drops this cuts them.
+    pub(super) async fn serve(mut self, shutdown: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                stream = self.accept() => if let Some(exchange) = self.admit(stream, &shutdown) {
+                    connections.spawn(exchange);
+                },
+            }
+        }
+        drop(self);
+        while connections.join_next().await.is_some() {}
+    }
+
+    /// The next that connects.
+    async fn accept(&mut self) -> UnixStream {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => return stream,
+                // Out of descriptors, most likely.
+                Err(error) => {
+                    if let Some(not_shown) = self.failures.pass(Instant::now()) {
+                        tracing::warn!(%error, not_shown, "the Workload API can't accept a connection; trying again in a moment");
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
     }
 
     /// `None`: over the limit, closed at once.
-    fn admit(&mut self, stream: UnixStream) -> Option<Connection> {
+    fn admit(&mut self, stream: UnixStream, shutdown: &CancellationToken) -> Option<Exchange> {
         let peer = Caller::attest(&stream);
         let uid = stream.peer_cred().map_or(u32::MAX, |credentials| credentials.uid());
         let Some(place) = self.open.take(uid, self.settings.load().limits) else {
@@ -62,7 +87,7 @@ impl Incoming {
         if let Err(refusal) = &peer {
             warn_refused(&mut self.refusals, uid, refusal, Instant::now());
         }
-        Some(Connection { stream: Mended::new(stream), peer: Arc::new(peer), _place: place })
+        Some(Exchange::new(stream, Arc::new(peer), place, self.routes.clone(), shutdown.clone()))
     }
 }
 
@@ -74,88 +99,9 @@ fn warn_refused(limit: &mut Limit, uid: u32, refusal: &Refusal, now: Instant) {
     }
 }
 
-impl Stream for Incoming {
-    type Item = io::Result<Connection>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if let Some(pause) = &mut self.pause {
-                ready!(pause.as_mut().poll(cx));
-                self.pause = None;
-            }
-            match ready!(self.listener.poll_accept(cx)) {
-                Ok((stream, _)) => {
-                    if let Some(connection) = self.admit(stream) {
-                        return Poll::Ready(Some(Ok(connection)));
-                    }
-                }
-                // Out of descriptors, most likely. The gRPC server would stop for good: wait here instead.
-                Err(error) => {
-                    if let Some(not_shown) = self.failures.pass(Instant::now()) {
-                        tracing::warn!(%error, not_shown, "the Workload API can't accept a connection; trying again in a moment");
-                    }
-                    self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
-                }
-            }
-        }
-    }
-}
-
-/// A connection with the verdict on its peer.
-pub(super) struct Connection {
-    stream: Mended<UnixStream>,
-    peer: Peer,
-    _place: Place,
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    /// So that messages are not copied into a buffer of the connection first, which would keep its size.
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::{io, sync::Mutex};
 
     use super::*;
 

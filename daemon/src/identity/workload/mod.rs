@@ -1,15 +1,19 @@
 //! The SPIFFE Workload API on a unix socket (SPIFFE Workload Endpoint section 3 to 7, Workload API section 4 to 6), and beside it Envoy's
 //! secret discovery service and gRPC reflection.
 //!
-//! `connection` attests whoever connects, within the bounds of `admission`. `service`
-//! checks each call's header, `sds` has none to check. `feed` keeps one caller supplied: it pushes when what the caller has changed or
-//! ages. `keeper` owns its SVIDs, made in the `workshop`; `documents` is what the node believes, encoded once for all streams.
+//! `connection` attests whoever connects, within the bounds of `admission`. `exchange` speaks HTTP/2 with one of them (isthmus-http2),
+//! with a `call` for each stream and an `inbox` for what it is sent. `service` checks each call's header, `sds` has none to check. `feed`
+//! keeps one caller supplied: it pushes when what the caller has changed or ages. `keeper` owns its SVIDs, made in the `workshop`;
+//! `documents` is what the node believes, encoded once for all streams.
 
 mod admission;
+mod call;
 mod claims;
 mod connection;
 mod documents;
+mod exchange;
 mod feed;
+mod inbox;
 mod jwt;
 mod keeper;
 mod sds;
@@ -29,7 +33,7 @@ use isthmus_proto::{
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{service::Routes, transport::Server as GrpcServer};
+use tonic::service::Routes;
 
 use crate::{
     descriptors::make_room,
@@ -41,19 +45,13 @@ use super::{
     supplier::Supplier, trust::Trust,
 };
 pub use admission::Limits;
-use connection::Incoming;
+use connection::Reception;
 use feed::Shared;
 use sds::Secrets;
 use service::Service;
 
-/// Most calls that one connection may have open.
-const MAX_STREAMS: u32 = 16;
 /// Most bytes of a request: a token to be validated, or the names of many secrets.
 const MAX_MESSAGE: usize = 64 << 10;
-/// Most bytes of metadata in a call.
-const MAX_HEADERS: u32 = 16 << 10;
-/// What a client may send before it is read. Requests are small, and there may be ten thousand clients.
-const WINDOW: u32 = 64 << 10;
 
 /// Of a connection: the socket, and what stands for the process behind it.
 const DESCRIPTORS: usize = 2;
@@ -114,21 +112,13 @@ impl Server {
         let cancel = shutdown.child_token();
         let settings = Arc::new(ArcSwap::from_pointee(settings.that_fit()));
         let service = Service::new(supply, Shared::new(ledger), cancel.clone());
-        let incoming = Incoming::new(listener, settings.clone());
-        let server = GrpcServer::builder()
-            .max_concurrent_streams(MAX_STREAMS)
-            .http2_max_header_list_size(MAX_HEADERS)
-            .initial_connection_window_size(WINDOW)
-            .initial_stream_window_size(WINDOW)
-            .add_routes(routes(service, settings.clone()))
-            .serve_with_incoming_shutdown(incoming, cancel.clone().cancelled_owned());
+        let routes = routes(service, settings.clone());
+        let server = Reception::new(listener, settings.clone(), routes).serve(cancel.clone());
         let stop = cancel.clone();
         tasks.spawn(async move {
             let patience = async { stop.cancelled().await; tokio::time::sleep(PATIENCE).await };
             tokio::select! {
-                result = server => if let Err(error) = result {
-                    tracing::error!(%error, "the Workload API has failed; restart isthmusd");
-                },
+                () = server => {}
                 () = patience => tracing::info!("connections to the Workload API were open at its end and are cut"),
             }
             drop(socket);
