@@ -1,6 +1,7 @@
 //! The subsystem as a workload sees it: a real socket, a real gRPC client, certificates made by the PKI library.
 
 mod sds;
+mod swapped;
 mod workload;
 
 use std::{

@@ -77,3 +77,40 @@ pub(super) fn server_with(
     config.send_tls13_tickets = 0;
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::CipherSuite as Suite;
+
+    use super::*;
+
+    /// Version 5.7 of the list; its suites with finite-field Diffie-Hellman are optional, and rustls has none.
+    const MOZILLA: [Suite; 9] = [
+        Suite::TLS13_AES_128_GCM_SHA256,
+        Suite::TLS13_AES_256_GCM_SHA384,
+        Suite::TLS13_CHACHA20_POLY1305_SHA256,
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ];
+
+    // SPIFFE Federation section 5.2.1.
+    #[test]
+    fn suites_are_those_of_mozillas_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = rcgen::generate_simple_self_signed(["a".into()]).unwrap();
+        let file = dir.path().join("ca.pem");
+        std::fs::write(&file, ca.cert.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(ca.signing_key.serialize_der()).unwrap();
+        let server = server_with(vec![ca.cert.der().clone()], key).unwrap();
+        let client = client(Some(&file)).unwrap();
+        for provider in [server.crypto_provider(), client.crypto_provider()] {
+            let ours: Vec<_> = provider.cipher_suites.iter().map(|suite| suite.suite()).collect();
+            assert!(MOZILLA.iter().all(|suite| ours.contains(suite)), "{ours:?}");
+            assert!(ours.iter().all(|suite| MOZILLA.contains(suite)), "{ours:?}");
+        }
+    }
+}
