@@ -15,7 +15,7 @@ use std::{
 use isthmus_lab::bins::Bins;
 use isthmus_pki::{Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain, TrustStore, jwt, verify};
 use isthmus_token::{Error, Location, TokenKey, Uri};
-use isthmusd::identity::{Identity, Issuer, IssuerConfig, KeySource, Requester, SiteCa, audit::Log};
+use isthmusd::identity::{Identity, Issuer, IssuerConfig, KeySource, Requester, SiteCa, Trust, audit::Log};
 use time::{Duration, OffsetDateTime};
 
 const MODULES: [&str; 2] =
@@ -287,10 +287,10 @@ fn an_issuer_signs_with_a_site_ca_in_a_token() {
     config.key =
         KeySource::Token { uri: uri.into(), module: module.clone().into(), pin_file: dir.join("pin") };
 
-    let roots = Bundle::parse(root.certificate()).unwrap();
-    let ca = SiteCa::load(&config, &roots, Some("s"), now).unwrap();
+    let trust = Trust::new(Bundle::parse(root.certificate()).unwrap());
+    let ca = SiteCa::load(&config, &trust, Some("s"), now).unwrap();
     let issuer = Issuer::new(ca, &config, Log::open(&config.audit, now).unwrap()).unwrap();
-    let bundle = issuer.publish(&roots, now).unwrap();
+    let bundle = issuer.publish(&trust, now).unwrap();
     let identity = Identity {
         id: domain.member("/w").unwrap(),
         ttl: std::time::Duration::from_secs(3600),

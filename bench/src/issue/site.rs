@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use isthmus_pki::{Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain, bundle, csr};
-use isthmusd::identity::{Identity, Issuer, IssuerConfig, Requester, SiteCa, Sync, audit::Log};
+use isthmusd::identity::{Identity, Issuer, IssuerConfig, Requester, SiteCa, Sync, Trust, audit::Log};
 use rustls_pki_types::CertificateSigningRequestDer;
 use tempfile::TempDir;
 
@@ -33,10 +33,10 @@ impl Site {
         let domain = TrustDomain::parse("fabric.example")?;
         let (config, roots) = files(directory.path(), &domain)?;
         let config = limitless(config, sync);
-        let now = SystemTime::now();
-        let ca = SiteCa::load(&config, &roots, Some("bench"), now)?;
+        let (trust, now) = (Trust::new(roots), SystemTime::now());
+        let ca = SiteCa::load(&config, &trust, Some("bench"), now)?;
         let issuer = Issuer::new(ca, &config, Log::open(&config.audit, now)?)?;
-        issuer.publish(&roots, now)?;
+        issuer.publish(&trust, now)?;
         let id = domain.member("/ns/payments/sa/api")?;
         let request = csr::to_der(&csr::create(&Key::generate(Curve::P256)?, "api", &id)?)?;
         let identity = Identity {

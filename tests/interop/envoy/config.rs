@@ -50,7 +50,7 @@ fn secret(name: &str) -> Value {
 /// Certificate and trust by SDS; the peer has to be `peer`.
 fn tls(validation: &str, peer: &str) -> Value {
     json!({
-        "tls_params": { "tls_minimum_protocol_version": "TLSv1_3" },
+        "tls_params": { "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" },
         "tls_certificate_sds_secret_configs": [secret("default")],
         "combined_validation_context": {
             "default_validation_context": {

@@ -122,12 +122,7 @@ impl Rig {
         assert_eq!(error, "");
     }
 
-    /// What `isthmusctl status` says of the node's identity.
-    pub(crate) fn summary(&self) -> String {
-        let subsystems = self.node.status().unwrap().subsystems;
-        subsystems.into_iter().find(|s| s.name == "identity").map(|s| s.summary).unwrap_or_default()
-    }
-
+    /// Until `isthmusctl status` has nothing against the node's identity.
     pub(crate) fn wait_healthy(&mut self) {
         self.node
             .wait_until("a healthy identity", PATIENCE, |node| {
