@@ -168,14 +168,19 @@ impl Stream {
         Self { messages, last: None }
     }
 
-    /// The next message, which has to hold at this time.
+    /// The next message that holds at this time; a state of before that was not read yet is passed over.
     pub(crate) fn svid_at(&mut self, now: OffsetDateTime) -> Svid {
-        let message = self.messages.recv_timeout(PATIENCE).expect("a message in time").unwrap();
-        let (svid, roots) = (message.svids[0].clone(), certificates(&message.svids[0].bundle).unwrap().len());
-        self.last = Some(message);
-        self.verify_last_at(now).unwrap();
-        let leaf = Facts::parse(&certificates(&svid.x509_svid).unwrap()[0]).unwrap();
-        Svid { id: svid.spiffe_id, serial: leaf.serial, roots }
+        loop {
+            let message = self.messages.recv_timeout(PATIENCE).expect("a message in time").unwrap();
+            let (svid, bundle) = (message.svids[0].clone(), certificates(&message.svids[0].bundle).unwrap());
+            self.last = Some(message);
+            let leaf = Facts::parse(&certificates(&svid.x509_svid).unwrap()[0]).unwrap();
+            if leaf.not_after < now.unix_timestamp() {
+                continue;
+            }
+            self.verify_last_at(now).unwrap();
+            return Svid { id: svid.spiffe_id, serial: leaf.serial, roots: bundle.len() };
+        }
     }
 
     /// What our verifier says of the last message at a time.
