@@ -84,7 +84,22 @@ pub(crate) fn get(port: u16, path: &str) -> Result<(u16, String)> {
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("no end of headers")?;
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status")?;
-    Ok((status, body.to_owned()))
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    Ok((status, if chunked { unchunked(body)? } else { body.to_owned() }))
+}
+
+/// RFC 9112 section 7.1.
+fn unchunked(mut body: &str) -> Result<String> {
+    let mut whole = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n").context("no size of a chunk")?;
+        let size = usize::from_str_radix(size, 16).context("the size of a chunk")?;
+        if size == 0 {
+            return Ok(whole);
+        }
+        whole += rest.get(..size).context("a chunk that ends early")?;
+        body = rest.get(size..).and_then(|rest| rest.strip_prefix("\r\n")).context("no end of a chunk")?;
+    }
 }
 
 /// Requests without a pause, each counted.
