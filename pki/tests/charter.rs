@@ -1,6 +1,6 @@
 //! The charter with the real `isthmus-ca`: drafted, signed, verified, compared.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
 use std::{
     fs,
