@@ -174,6 +174,8 @@ mod tests {
         assert_eq!(uri.module_path(), Some(Path::new("/lib/x.so")));
         assert_eq!(uri.pin_source(), Some(Path::new("/etc/pin")));
         assert_eq!(Uri::parse("pkcs11:slot-id=7;type=private").unwrap().slot, Some(7));
+        // RFC 7512 allows `=` and `&` in values of the path: a strange label, and no PIN.
+        assert_eq!(Uri::parse("pkcs11:object=a&pin-value=1").unwrap().object(), Some("a&pin-value=1"));
     }
 
     #[test]

@@ -122,6 +122,13 @@ impl Rig {
         assert_eq!(error, "");
     }
 
+    /// The key identifier of the site CA that issues now.
+    pub(crate) fn site_ca(&self) -> String {
+        let pem = fs::read(self.node.dir().join("site-ca.pem")).unwrap();
+        let ca = &certificates(&pem).unwrap()[0];
+        Facts::parse(ca).unwrap().subject_key_id.unwrap()
+    }
+
     /// Until `isthmusctl status` has nothing against the node's identity.
     pub(crate) fn wait_healthy(&mut self) {
         self.node
@@ -139,6 +146,8 @@ impl Rig {
 pub(crate) struct Svid {
     pub(crate) id: String,
     pub(crate) serial: String,
+    /// Key identifier of the CA that signed it.
+    pub(crate) issuer: String,
     pub(crate) roots: usize,
 }
 
@@ -168,18 +177,25 @@ impl Stream {
         Self { messages, last: None }
     }
 
-    /// The next message that holds at this time; a state of before that was not read yet is passed over.
+    /// The next message that holds at this time.
     pub(crate) fn svid_at(&mut self, now: OffsetDateTime) -> Svid {
+        self.svid_where(now, |_| true)
+    }
+
+    /// The next message that holds at this time and is what the caller waits for. Others are passed over: a clock that jumps makes the
+    /// daemon issue anew by itself, before or after what the test does to it.
+    pub(crate) fn svid_where(&mut self, now: OffsetDateTime, wanted: impl Fn(&Svid) -> bool) -> Svid {
         loop {
             let message = self.messages.recv_timeout(PATIENCE).expect("a message in time").unwrap();
             let (svid, bundle) = (message.svids[0].clone(), certificates(&message.svids[0].bundle).unwrap());
             self.last = Some(message);
             let leaf = Facts::parse(&certificates(&svid.x509_svid).unwrap()[0]).unwrap();
-            if leaf.not_after < now.unix_timestamp() {
-                continue;
+            let (not_after, issuer) = (leaf.not_after, leaf.authority_key_id.unwrap());
+            let svid = Svid { id: svid.spiffe_id, serial: leaf.serial, issuer, roots: bundle.len() };
+            if not_after >= now.unix_timestamp() && wanted(&svid) {
+                self.verify_last_at(now).unwrap();
+                return svid;
             }
-            self.verify_last_at(now).unwrap();
-            return Svid { id: svid.spiffe_id, serial: leaf.serial, roots: bundle.len() };
         }
     }
 
