@@ -1,4 +1,5 @@
-//! `isthmus-bench streams`: the Workload API of a real isthmusd with as many workloads as a large node has, each on a connection of its own.
+//! `isthmus-bench streams`: the Workload API of a real isthmusd with as many workloads as a large node has, each on a connection of its own
+//! unless it is told otherwise: a connection takes two descriptors of the daemon, and some machines have not enough.
 //!
 //! The daemon is a process by itself, so its memory is its own; this program is all the workloads. Each speaks HTTP/2 by hand (`client`),
 //! because ten thousand of a usual client's connections would take gigabytes and most of the processors that are measured.
@@ -59,6 +60,9 @@ pub(crate) struct Options {
     /// How many are connected while the first answer is timed.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     connected: u32,
+    /// How many streams a connection has.
+    #[arg(long, default_value_t = 1, value_name = "STREAMS", value_parser = clap::value_parser!(u8).range(1..=16))]
+    per_connection: u8,
     /// How many first answers are timed.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     probes: u32,
@@ -79,6 +83,7 @@ pub(crate) struct Plan {
     daemon: Contender,
     streams: usize,
     connected: usize,
+    per_connection: u8,
     probes: usize,
     output: Output,
 }
@@ -88,13 +93,14 @@ pub(crate) struct Plan {
 /// # Errors
 /// When there is no daemon, and as [`sandboxed::enter`].
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
-    let Options { streams, connected, probes, isthmusd, allow_debug, output } = options;
+    let Options { streams, connected, per_connection, probes, isthmusd, allow_debug, output } = options;
     let wanted = Wanted { names: &[Name::Isthmus], isthmusd: isthmusd.as_deref(), allow_debug };
     let daemon = contender::select(wanted, |_| ())?.pop().context("no daemon was found")?;
     let number = |count: u32| usize::try_from(count).context("a number of streams");
     let (streams, connected, probes) = (number(streams)?, number(connected)?, number(probes)?);
     let connected = connected.min(streams);
-    sandboxed::enter(&Job::Streams(Plan { daemon, streams, connected, probes, output }), false)
+    let plan = Plan { daemon, streams, connected, per_connection, probes, output };
+    sandboxed::enter(&Job::Streams(plan), false)
 }
 
 /// Runs `plan` and prints what came of it.
@@ -125,7 +131,7 @@ fn raise_descriptors(wanted: u64) -> Result<()> {
 }
 
 async fn measure(plan: &Plan, issuer: &mut Issuer) -> Result<Report> {
-    let mut crowd = Crowd::new(issuer.node.workload_socket());
+    let mut crowd = Crowd::new(issuer.node.workload_socket(), plan.per_connection);
     let alone = issuer.memory()?;
     crowd.grow(plan.connected).await?;
     note(&format!("{} workloads are connected\n", crowd.size()));
@@ -226,31 +232,34 @@ fn config(node: &Node, plan: &Plan) -> String {
 /// All the workloads.
 struct Crowd {
     socket: Arc<PathBuf>,
-    streams: JoinSet<Result<()>>,
+    per_connection: u8,
+    connections: JoinSet<Result<()>>,
     progress: Vec<watch::Receiver<Progress>>,
 }
 
 impl Crowd {
-    fn new(socket: PathBuf) -> Self {
-        Self { socket: Arc::new(socket), streams: JoinSet::new(), progress: Vec::new() }
+    fn new(socket: PathBuf, per_connection: u8) -> Self {
+        let (connections, progress) = (JoinSet::new(), Vec::new());
+        Self { socket: Arc::new(socket), per_connection, connections, progress }
     }
 
+    /// How many streams there are.
     fn size(&self) -> usize {
-        self.progress.len()
+        self.progress.len() * usize::from(self.per_connection)
     }
 
-    /// Connects until there are so many, each with its first answer.
+    /// Connects until there are so many streams, each with its first answer; a connection is not left half empty.
     async fn grow(&mut self, size: usize) -> Result<()> {
         while self.size() < size {
-            let batch = AT_ONCE.min(size - self.size());
+            let batch = AT_ONCE.min((size - self.size()).div_ceil(self.per_connection.into()));
             let mut connecting = JoinSet::new();
             for _ in 0..batch {
-                let socket = self.socket.clone();
-                connecting.spawn(async move { Client::connect(&socket).await });
+                let (socket, calls) = (self.socket.clone(), self.per_connection);
+                connecting.spawn(async move { Client::connect(&socket, calls).await });
             }
             while let Some(client) = connecting.join_next().await {
                 let (client, progress) = client??.watched();
-                self.streams.spawn(client.follow());
+                self.connections.spawn(client.follow());
                 self.progress.push(progress);
             }
         }
@@ -262,7 +271,7 @@ impl Crowd {
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
             let began = Instant::now();
-            let client = Client::connect(&self.socket).await?;
+            let client = Client::connect(&self.socket, 1).await?;
             times.push(began.elapsed());
             drop(client);
         }
@@ -271,7 +280,7 @@ impl Crowd {
 
     /// How long after `began` the first and the last had this many messages.
     async fn wait_for(&self, messages: usize, began: Instant) -> Result<[Duration; 2]> {
-        let mut times = Vec::with_capacity(self.size());
+        let mut times = Vec::with_capacity(self.progress.len());
         for progress in &self.progress {
             let mut progress = progress.clone();
             let seen = tokio::time::timeout(LIMIT, progress.wait_for(|now| now.messages >= messages)).await;
@@ -285,8 +294,13 @@ impl Crowd {
 
     /// Everybody has had exactly so many messages.
     fn check(&self, messages: usize) -> Result<()> {
-        let wrong = self.progress.iter().filter(|progress| progress.borrow().messages != messages).count();
-        ensure!(wrong == 0, "{wrong} of {} streams have not had {messages} messages", self.size());
+        let is_right = |now: &Progress| now.messages == messages && now.most == messages;
+        let wrong = self.progress.iter().filter(|progress| !is_right(&progress.borrow())).count();
+        ensure!(
+            wrong == 0,
+            "{wrong} of {} connections have not had {messages} messages",
+            self.progress.len()
+        );
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! One workload: a connection, one call of `FetchX509SVID`, and the messages that come (RFC 9113, gRPC over HTTP/2).
+//! A connection, its calls of `FetchX509SVID`, one as a rule, and the messages that come (RFC 9113, gRPC over HTTP/2).
 
 use std::{path::Path, time::Instant};
 
@@ -21,28 +21,33 @@ const END_STREAM: u8 = 1;
 const WINDOW: u32 = 1 << 30;
 const PREFIX: usize = 5;
 
-/// What a stream has had.
+/// What the calls of a connection have had.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
-    /// Whole messages.
+    /// Whole messages of the call that had the fewest.
     pub(super) messages: usize,
+    /// Of the one that had the most.
+    pub(super) most: usize,
     /// When the last was complete.
     pub(super) last: Instant,
 }
 
-/// A call whose first answer has come.
+/// Calls whose first answers have come.
 pub(super) struct Client {
     stream: UnixStream,
-    messages: Messages,
+    /// Of each call.
+    messages: Vec<Messages>,
 }
 
 impl Client {
-    /// Connects, calls and waits for the first whole message.
-    pub(super) async fn connect(socket: &Path) -> Result<Self> {
+    /// Connects, calls so many times and waits for the first whole message of each.
+    pub(super) async fn connect(socket: &Path, calls: u8) -> Result<Self> {
         let mut stream = UnixStream::connect(socket).await?;
-        stream.write_all(&call()).await?;
-        let mut client = Self { stream, messages: Messages::default() };
-        while client.messages.whole == 0 {
+        let said: Vec<u8> = [beginning()].into_iter().chain((0..calls).map(call)).flatten().collect();
+        stream.write_all(&said).await?;
+        let messages = (0..calls).map(|_| Messages::default()).collect();
+        let mut client = Self { stream, messages };
+        while client.progress().messages == 0 {
             client.frame().await?;
         }
         Ok(client)
@@ -50,20 +55,28 @@ impl Client {
 
     /// The stream, and how others see what it has had.
     pub(super) fn watched(self) -> (Watched, watch::Receiver<Progress>) {
-        let progress = Progress { messages: self.messages.whole, last: Instant::now() };
-        let (sender, receiver) = watch::channel(progress);
+        let (sender, receiver) = watch::channel(self.progress());
         (Watched { client: self, sender }, receiver)
+    }
+
+    fn progress(&self) -> Progress {
+        let whole = || self.messages.iter().map(|messages| messages.whole);
+        let (fewest, most) = (whole().min().unwrap_or(0), whole().max().unwrap_or(0));
+        Progress { messages: fewest, most, last: Instant::now() }
     }
 
     /// Reads one frame.
     async fn frame(&mut self) -> Result<()> {
         let mut header = [0; 9];
         self.stream.read_exact(&mut header).await?;
-        let [a, b, c, kind, flags, ..] = header;
+        let [a, b, c, kind, flags, .., stream] = header;
         let mut payload = vec![0; usize::try_from(u32::from_be_bytes([0, a, b, c]))?];
         self.stream.read_exact(&mut payload).await?;
         match kind {
-            DATA => self.messages.feed(&payload),
+            DATA => match self.messages.get_mut(usize::from(stream / 2)) {
+                Some(messages) => messages.feed(&payload),
+                None => bail!("content of a call that was not made: {stream}"),
+            },
             SETTINGS if flags & ACK == 0 => self.stream.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
             PING if flags & ACK == 0 => self.stream.write_all(&frame(PING, ACK, 0, &payload)).await?,
             HEADERS if flags & END_STREAM != 0 => bail!("the server ended the call"),
@@ -85,11 +98,11 @@ impl Watched {
     /// Until the server ends it, which is an error.
     pub(super) async fn follow(mut self) -> Result<()> {
         loop {
-            let before = self.client.messages.whole;
+            let before = self.client.progress();
             self.client.frame().await?;
-            let messages = self.client.messages.whole;
-            if messages != before {
-                self.sender.send_replace(Progress { messages, last: Instant::now() });
+            let now = self.client.progress();
+            if (now.messages, now.most) != (before.messages, before.most) {
+                self.sender.send_replace(now);
             }
         }
     }
@@ -128,8 +141,20 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Preface, settings and the call with an empty message (headers as RFC 7541 section 6 has them, without Huffman code).
-fn call() -> Vec<u8> {
+/// Preface and settings.
+fn beginning() -> Vec<u8> {
+    // SETTINGS_INITIAL_WINDOW_SIZE is 4; the connection's own window is another matter.
+    let settings = [&[0, 4][..], &WINDOW.to_be_bytes()].concat();
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(SETTINGS, 0, 0, &settings),
+        frame(8, 0, 0, &WINDOW.to_be_bytes()),
+    ]
+    .concat()
+}
+
+/// The call of this number, with an empty message (headers as RFC 7541 section 6 has them, without Huffman code).
+fn call(number: u8) -> Vec<u8> {
     let text = |value: &str| [&[u8::try_from(value.len()).unwrap_or(u8::MAX)], value.as_bytes()].concat();
     let named = |name: &str, value: &str| [vec![0], text(name), text(value)].concat();
     let headers = [
@@ -142,16 +167,8 @@ fn call() -> Vec<u8> {
         named("workload.spiffe.io", "true"),
     ]
     .concat();
-    // SETTINGS_INITIAL_WINDOW_SIZE is 4; the connection's own window is another matter.
-    let settings = [&[0, 4][..], &WINDOW.to_be_bytes()].concat();
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(SETTINGS, 0, 0, &settings),
-        frame(8, 0, 0, &WINDOW.to_be_bytes()),
-        frame(HEADERS, 4, 1, &headers),
-        frame(DATA, END_STREAM, 1, &[0; PREFIX]),
-    ]
-    .concat()
+    let stream = 2 * number + 1;
+    [frame(HEADERS, 4, stream, &headers), frame(DATA, END_STREAM, stream, &[0; PREFIX])].concat()
 }
 
 #[cfg(test)]

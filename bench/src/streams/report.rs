@@ -18,6 +18,7 @@ pub(super) struct Report {
     version: String,
     streams: usize,
     connected: usize,
+    per_connection: u8,
     figures: Vec<Figure>,
 }
 
@@ -83,10 +84,11 @@ impl Report {
             time("the daemon's processor time for a change, most", processors),
             size("memory with nobody", memory[0]),
             goal(size("memory with all streams", memory[1]), 150.0, 80.0),
-            size("memory after the changes", memory[2]),
+            goal(size("memory after the changes", memory[2]), 150.0, 80.0),
         ];
-        let (version, streams, connected) = (plan.daemon.version.clone(), plan.streams, plan.connected);
-        Self { schema: SCHEMA, machine, version, streams, connected, figures }
+        let Plan { streams, connected, per_connection, .. } = *plan;
+        let version = plan.daemon.version.clone();
+        Self { schema: SCHEMA, machine, version, streams, connected, per_connection, figures }
     }
 
     /// Something is worse than it must be at worst.
@@ -97,8 +99,8 @@ impl Report {
     /// For people.
     pub(super) fn table(&self) -> String {
         let mut text = format!(
-            "{}, {} streams ({} while the first answers were timed)\n",
-            self.version, self.streams, self.connected
+            "{}, {} streams, {} on a connection ({} while the first answers were timed)\n",
+            self.version, self.streams, self.per_connection, self.connected
         );
         for figure in &self.figures {
             let Figure { name, unit, value, .. } = figure;

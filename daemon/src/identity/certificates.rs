@@ -161,6 +161,11 @@ impl Ledger {
         self.lock().held.values().flatten().map(|certificate| certificate.as_ref().clone()).collect()
     }
 
+    /// How many are held now.
+    pub(super) fn size(&self) -> usize {
+        self.lock().held.values().map(Vec::len).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,7 +227,7 @@ mod tests {
             let (first, second) = (ledger.holder(), ledger.holder());
             first.hold(vec![svid("1", 100)]);
             second.hold(vec![svid("2", 200)]);
-            assert_eq!(ledger.list().len(), 2);
+            assert_eq!((ledger.list().len(), ledger.size()), (2, 2));
             let line = r#"isthmus_certificate_expiry_timestamp_seconds{kind="workload-svid",spiffe_id="spiffe://td/w"}"#;
             let is = |value: &str| {
                 assert!(recorder.handle().render().contains(&format!("{line} {value}\n")), "{}", shown())

@@ -136,12 +136,13 @@ impl Handle {
         let inner = &self.0;
         let trust = loaded.trust.as_ref().map(|trust| inner.federation.complete(trust));
         inner.federation.show(loaded.own(), trust.as_deref());
-        inner.supply.send_replace(loaded.supply(trust.as_ref()));
-        inner.standing.send_replace(loaded.standing(inner.node.as_ref(), trust.as_ref()));
+        // Listed first: whoever is told of a change finds it there.
         let mut after = loaded.certificates();
         after.extend(trust.iter().flat_map(|trust| trust.federated_roots()));
         let before = std::mem::replace(&mut *self.listed(), after.clone());
         certificates::export(before.iter().chain(&after), &after);
+        inner.supply.send_replace(loaded.supply(trust.as_ref()));
+        inner.standing.send_replace(loaded.standing(inner.node.as_ref(), trust.as_ref()));
     }
 
     /// Bundles of other domains have come or gone.

@@ -130,7 +130,7 @@ impl Handle {
                 let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
                 let trust = Arc::new(base.with_own(issuer.publish(&base, now)?));
                 let (attestor, registry) = (self.attestor(&registry, api), Arc::new(registry));
-                let reissue = reissue.capped(self.0.ledger.list().len());
+                let reissue = reissue.capped(self.0.ledger.size());
                 loaded.trust = Some(trust.clone());
                 loaded.supply = Some(Supply { trust, issuer, registry, attestor, reissue });
                 Ok(())

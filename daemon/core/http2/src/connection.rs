@@ -411,12 +411,16 @@ impl Connection {
             let room = self.room(stream).min(content.len()).min(LARGEST);
             let is_enough = room == 0 || self.is_full();
             let Some(open) = self.streams.iter_mut().find(|open| open.id == stream && !is_enough) else {
-                return;
+                break;
             };
             let taken = i64::try_from(room).expect("at most 16 KiB");
             (open.window, self.window) = (open.window - taken, self.window - taken);
             frame::write(&mut self.out, kind::DATA, 0, stream, &content[..room]);
             content.advance(room);
+        }
+        if content.is_empty() {
+            // An empty rest would keep the memory of the whole.
+            *content = Bytes::new();
         }
     }
 

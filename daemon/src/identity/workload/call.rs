@@ -12,7 +12,7 @@ use http_body::{Body as _, Frame};
 use isthmus_http2::{Code, Connection};
 use tonic::{Status, body::Body};
 
-use super::inbox::Inbox;
+use super::{frames, inbox::Inbox};
 
 /// Whether a call goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,8 @@ impl Call {
     }
 
     fn begin(&mut self, answer: Response<Body>, connection: &mut Connection) -> Turn {
-        let (parts, body) = answer.into_parts();
+        let (mut parts, body) = answer.into_parts();
+        let body = frames::taken(&mut parts.extensions).unwrap_or(body);
         let status = [(&b":status"[..], parts.status.as_str().as_bytes())];
         let is_last = body.is_end_stream();
         connection.send_fields(self.stream, status.into_iter().chain(fields(&parts.headers)), is_last);

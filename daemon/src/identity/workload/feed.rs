@@ -135,7 +135,7 @@ impl Feed {
 /// Makes the messages of one kind of stream, and remembers what the caller has.
 pub(super) trait Source: Send + 'static {
     /// What is sent.
-    type Message: Send + 'static;
+    type Message: prost::Message + 'static;
 
     /// The next message, or `None` if the caller already has this state.
     fn next(
@@ -169,12 +169,17 @@ async fn advance<S: Source>(feed: &mut Feed, source: &mut S, first: bool) -> Res
         feed.changed(source.due()).await?;
     }
     loop {
-        let entitled = feed.entitled().await?;
-        if let Some(message) = source.next(feed, entitled, SystemTime::now()).await? {
+        // In memory of its own: a stream is here for a moment and waits for hours, and what waits should be small.
+        if let Some(message) = Box::pin(look(feed, source)).await? {
             return Ok(message);
         }
         feed.changed(source.due()).await?;
     }
+}
+
+async fn look<S: Source>(feed: &mut Feed, source: &mut S) -> Result<Option<S::Message>, Status> {
+    let entitled = feed.entitled().await?;
+    source.next(feed, entitled, SystemTime::now()).await
 }
 
 /// What the issuer calls too much is load that is shed: `Unavailable` is what clients wait for and come again (Workload Endpoint section 6).

@@ -7,6 +7,7 @@ use std::{mem, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use isthmus_pki::facts::utc;
+use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 use tonic::Status;
 use zeroize::Zeroizing;
@@ -45,7 +46,7 @@ impl Held {
         Self {
             identity,
             issuer: issuer.to_owned(),
-            chain: svid.chain.iter().flat_map(|der| der.iter().copied()).collect(),
+            chain: concatenated(&svid.chain),
             key: svid.key.to_pkcs8(),
             not_after: svid.not_after,
             renew_at: svid.renew_at,
@@ -72,6 +73,11 @@ impl Held {
     fn is_fresh(&self, issuer: &str, now: OffsetDateTime) -> bool {
         self.issuer == issuer && self.info.not_before <= now.unix_timestamp() && now < self.renew_at
     }
+}
+
+/// In as much memory as it takes: there are as many as streams.
+fn concatenated(chain: &[CertificateDer<'_>]) -> Bytes {
+    chain.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat().into()
 }
 
 /// Keeps SVIDs for the identities of one stream.

@@ -13,6 +13,7 @@ mod connection;
 mod documents;
 mod exchange;
 mod feed;
+mod frames;
 mod inbox;
 mod jwt;
 mod keeper;

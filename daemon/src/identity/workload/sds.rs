@@ -19,8 +19,9 @@ use super::{
     Settings,
     documents::Encoded,
     feed::{Entitled, Feed},
+    frames::{self, Nothing},
     keeper::{Held, Keeper},
-    service::{Messages, Service},
+    service::Service,
 };
 use crate::{
     identity::sds::{self, Anchors, Certificate, Item, Kind, Offer, Session, Step},
@@ -52,8 +53,8 @@ impl Secrets {
 
 #[tonic::async_trait]
 impl SecretDiscoveryService for Secrets {
-    type DeltaSecretsStream = Messages<DeltaDiscoveryResponse>;
-    type StreamSecretsStream = Messages<DiscoveryResponse>;
+    type DeltaSecretsStream = Nothing<DeltaDiscoveryResponse>;
+    type StreamSecretsStream = Nothing<DiscoveryResponse>;
 
     async fn delta_secrets(
         &self,
@@ -75,7 +76,7 @@ impl SecretDiscoveryService for Secrets {
                 Err(status) => Some((Err(status), None)),
             }
         });
-        Ok(Response::new(Box::pin(messages)))
+        Ok(frames::answer(messages))
     }
 
     async fn fetch_secrets(

@@ -1,6 +1,6 @@
 //! The calls of the Workload API: who may call, and what answers.
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use isthmus_proto::workload::{
     JwtBundlesRequest, JwtBundlesResponse, JwtsvidRequest, JwtsvidResponse, ValidateJwtsvidRequest,
@@ -8,7 +8,6 @@ use isthmus_proto::workload::{
     spiffe_workload_api_server::SpiffeWorkloadApi,
 };
 use tokio::sync::watch;
-use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
@@ -16,6 +15,7 @@ use super::{
     Supply,
     connection::Peer,
     feed::{Feed, Shared, Source, supply, unattested},
+    frames::{self, Nothing},
     jwt::{self, JwtBundles},
     keeper::Keeper,
     x509::{Bundles, Svids},
@@ -23,8 +23,6 @@ use super::{
 
 /// Metadata key that keeps requests forged through another service out (Workload Endpoint section 6).
 const HEADER: &str = "workload.spiffe.io";
-
-pub(super) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Answers calls. Clones share everything.
 #[derive(Clone)]
@@ -65,8 +63,8 @@ impl Service {
         &self,
         request: &Request<Q>,
         source: S,
-    ) -> Result<Response<Messages<S::Message>>, Status> {
-        Ok(Response::new(Box::pin(supply(self.admit(request)?, source))))
+    ) -> Result<Response<Nothing<S::Message>>, Status> {
+        Ok(frames::answer(supply(self.admit(request)?, source)))
     }
 }
 
@@ -94,9 +92,9 @@ fn check_header(metadata: &MetadataMap) -> Result<(), Status> {
 
 #[tonic::async_trait]
 impl SpiffeWorkloadApi for Service {
-    type FetchX509SVIDStream = Messages<X509svidResponse>;
-    type FetchX509BundlesStream = Messages<X509BundlesResponse>;
-    type FetchJWTBundlesStream = Messages<JwtBundlesResponse>;
+    type FetchX509SVIDStream = Nothing<X509svidResponse>;
+    type FetchX509BundlesStream = Nothing<X509BundlesResponse>;
+    type FetchJWTBundlesStream = Nothing<JwtBundlesResponse>;
 
     async fn fetch_x509svid(
         &self,

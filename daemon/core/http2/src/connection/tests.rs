@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 
@@ -270,6 +270,27 @@ fn content_waits_for_windows() {
     assert_eq!(peer.connection.room(1), 0);
     peer.say(&frame(kind::WINDOW_UPDATE, 0, 1, &65_545_u32.to_be_bytes())).unwrap();
     assert_eq!(peer.connection.room(1), 20);
+}
+
+#[test]
+fn content_is_let_go_once_it_is_said() {
+    let mut peer = Peer::new();
+    peer.opened(1);
+    let memory = Arc::new(vec![1; 100]);
+    let held = |memory: &Arc<Vec<u8>>| Arc::strong_count(memory) > 1;
+    let mut content = Bytes::from_owner(Shared(memory.clone()));
+    assert!(held(&memory));
+    peer.connection.send(1, &mut content);
+    assert!(content.is_empty() && !held(&memory));
+}
+
+/// Tells by its count whether it is held.
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 #[test]
