@@ -4,17 +4,13 @@
 
 use std::{
     collections::VecDeque,
-    io,
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::leash::Leash;
 
 /// How many connections a server has at a time.
 #[derive(Clone)]
@@ -25,12 +21,13 @@ pub(crate) struct Room {
 }
 
 /// A connection in a [`Room`]: an error to its owner once it has to leave.
-pub(crate) struct Guest<S> {
-    stream: S,
-    must_leave: Pin<Box<WaitForCancellationFutureOwned>>,
+pub(crate) type Guest<S> = Leash<S, Place>;
+
+/// A guest's place, free again when this is dropped.
+pub(crate) struct Place {
     number: u64,
     room: Room,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Room {
@@ -46,14 +43,14 @@ impl Room {
         {
             oldest.cancel();
         }
-        let place = Arc::clone(&self.places).acquire_owned().await.expect("nobody closes this semaphore");
-        let token = CancellationToken::new();
-        let must_leave = Box::pin(token.clone().cancelled_owned());
+        let permit = Arc::clone(&self.places).acquire_owned().await.expect("nobody closes this semaphore");
+        let must_leave = CancellationToken::new();
         let mut open = self.lock();
         let number = open.back().map_or(0, |(last, _)| last.wrapping_add(1));
-        open.push_back((number, token));
+        open.push_back((number, must_leave.clone()));
         drop(open);
-        Guest { stream, must_leave, number, room: self.clone(), _place: place }
+        let place = Place { number, room: self.clone(), _permit: permit };
+        Leash::tie(stream, must_leave, "too many connections: the oldest is closed", place)
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, CancellationToken)>> {
@@ -62,51 +59,9 @@ impl Room {
     }
 }
 
-impl<S> Drop for Guest<S> {
+impl Drop for Place {
     fn drop(&mut self) {
         self.room.lock().retain(|(number, _)| *number != self.number);
-    }
-}
-
-impl<S> Guest<S> {
-    /// The connection itself.
-    pub(crate) fn get_ref(&self) -> &S {
-        &self.stream
-    }
-
-    /// The stream, unless it has to leave; then whoever waits for it is woken.
-    fn stay(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut S>>
-    where
-        S: Unpin,
-    {
-        match self.must_leave.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::other("too many connections: the oldest is closed")),
-            Poll::Pending => Ok(Pin::new(&mut self.stream)),
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Guest<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.stay(cx)?.poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guest<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.stay(cx)?.poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stay(cx)?.poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stay(cx)?.poll_shutdown(cx)
     }
 }
 

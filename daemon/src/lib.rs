@@ -11,6 +11,7 @@ mod connections;
 mod descriptors;
 pub mod fib;
 pub mod identity;
+mod leash;
 pub mod lifecycle;
 mod log_limit;
 pub mod metrics;

@@ -11,16 +11,11 @@ mod process;
 #[path = "bird/rig.rs"]
 mod rig;
 
-use std::{
-    env, fs,
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
+use std::{fs, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
 
 use anyhow::ensure;
 use ipnet::IpNet;
-use isthmus_lab::sandbox;
+use isthmus_lab::{peers::installed, sandbox};
 
 use process::Bird;
 use rig::{ALL, CHANGING, OUR_AS, Rig, STEADY, Session, THEIR_AS, Transport, neighbor, neighbor_json};
@@ -41,21 +36,9 @@ fn run(test: &str, session: Session, body: impl FnOnce(Rig)) {
 }
 
 fn run_with(test: &str, session: Session, more_neighbors: &str, body: impl FnOnce(Rig)) {
-    for needed in ["bird", "birdc"] {
-        if !is_installed(needed) {
-            assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{needed} is not on PATH");
-            // Not by the macro: the line shows although the test passes.
-            let _ =
-                writeln!(io::stderr(), "SKIPPED {test}: {needed} is not on PATH (tests/install-peers.sh)");
-            return;
-        }
+    if installed(test, &["bird", "birdc"]) {
+        sandbox::run_with_bins(test, |bins| body(Rig::start(session, more_neighbors, bins)));
     }
-    sandbox::run_with_bins(test, |bins| body(Rig::start(session, more_neighbors, bins)));
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 fn net(text: &str) -> IpNet {

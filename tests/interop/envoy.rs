@@ -10,28 +10,23 @@ mod process;
 #[path = "envoy/rig.rs"]
 mod rig;
 
-use std::{
-    env,
-    io::{self, Write as _},
-    path::Path,
-    time::Duration,
+use std::time::Duration;
+
+use isthmus_lab::{
+    issuer::{API, OTHER},
+    peers::{ENVOY, installed},
+    sandbox,
 };
 
-use isthmus_lab::sandbox;
-
-use process::{ENVOY, Traffic};
-use rig::{API, OTHER, Rig};
+use process::Traffic;
+use rig::Rig;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
 fn run(test: &str, body: impl FnOnce(Rig)) {
-    if !Path::new(ENVOY).exists() {
-        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{ENVOY} is not there");
-        // Not by the macro: the line shows although the test passes.
-        let _ = writeln!(io::stderr(), "SKIPPED {test}: {ENVOY} is not there (tests/install-peers.sh)");
-        return;
+    if installed(test, &[ENVOY]) {
+        sandbox::run_with_bins_for(LIMIT, test, |bins| body(Rig::start(bins)));
     }
-    sandbox::run_with_bins_for(LIMIT, test, |bins| body(Rig::start(bins)));
 }
 
 /// `ALL` is the SPIFFE validator, `ROOTCA` a plain list of authorities.

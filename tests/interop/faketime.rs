@@ -6,28 +6,22 @@
 #[path = "faketime/rig.rs"]
 mod rig;
 
-use std::{
-    env,
-    io::{self, Write as _},
-    path::Path,
-    time::Duration,
-};
+use std::time::Duration;
 
-use isthmus_lab::sandbox;
+use isthmus_lab::{
+    peers::{FAKETIME, installed},
+    sandbox,
+};
 use time::Duration as Span;
 
-use rig::{API, LIBRARY, Rig, Stream};
+use rig::{API, Rig, Stream};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
 fn run(test: &str, body: impl FnOnce(Rig)) {
-    if !Path::new(LIBRARY).exists() {
-        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{LIBRARY} is not there");
-        // Not by the macro: the line shows although the test passes.
-        let _ = writeln!(io::stderr(), "SKIPPED {test}: {LIBRARY} is not there (tests/install-peers.sh)");
-        return;
+    if installed(test, &[FAKETIME]) {
+        sandbox::run_with_bins_for(LIMIT, test, |bins| body(Rig::new(bins)));
     }
-    sandbox::run_with_bins_for(LIMIT, test, |bins| body(Rig::new(bins)));
 }
 
 /// Each month a new site CA and node certificate, after half a year a new root: one workload follows it all on one stream.

@@ -1,8 +1,8 @@
 //! A foreign WireGuard at the other end of a tunnel of a real `isthmusd`, and what has to hold between the two.
 
 use std::{
-    env, fs,
-    io::{self, Write},
+    fs,
+    io::Write,
     net::{IpAddr, SocketAddr, UdpSocket},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -19,6 +19,7 @@ use isthmus_lab::{
     mesh::{metrics, metrics_section},
     netns::Netns,
     node::Node,
+    peers::installed,
     probe::{TcpSink, UdpEcho, reach, send},
     sandbox, wait,
 };
@@ -99,21 +100,9 @@ pub(crate) struct Rig {
 
 /// Runs `body` with a tunnel in a sandbox; skips, and says so, where the foreign program is missing.
 pub(crate) fn run(test: &str, program: &Program, setup: Setup, body: impl FnOnce(Rig)) {
-    for needed in [program.name, "wg"] {
-        if !is_installed(needed) {
-            assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{needed} is not on PATH");
-            // Not by the macro: the line shows although the test passes.
-            let _ =
-                writeln!(io::stderr(), "SKIPPED {test}: {needed} is not on PATH (tests/install-peers.sh)");
-            return;
-        }
+    if installed(test, &[program.name, "wg"]) {
+        sandbox::run_with_bins(test, |bins| body(Rig::start(program, setup, bins)));
     }
-    sandbox::run_with_bins(test, |bins| body(Rig::start(program, setup, bins)));
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// A private key; the number tells it from others.

@@ -1,13 +1,9 @@
 //! The real `kubectl` between our commands and an API server: the Secret is made and replaced, read back, and judged.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test: what fails here fails it, and it says aloud what it skips"
-)]
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
 use std::{
-    env, fs,
+    fs,
     path::PathBuf,
     process::{Command, Output},
 };
@@ -16,6 +12,7 @@ use isthmus_lab::{
     bins::Bins,
     forge::{Forged, ca_params, leaf_params},
     kube_api::KubeApi,
+    peers::installed,
 };
 use isthmus_pki::{
     bundle::to_pem,
@@ -36,19 +33,9 @@ struct Rig {
     now: OffsetDateTime,
 }
 
-fn kubectl() -> bool {
-    let found =
-        env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join("kubectl").is_file());
-    if !found {
-        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "kubectl is not on PATH");
-        eprintln!("skipped: kubectl is not on PATH");
-    }
-    found
-}
-
 impl Rig {
     fn new() -> Option<Self> {
-        if !kubectl() {
+        if !installed("the tests with kubectl", &["kubectl"]) {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,10 @@ mod rig;
 
 use std::{sync::Arc, time::Duration};
 
-use isthmus_lab::sandbox;
+use isthmus_lab::{
+    issuer::{API, Issuer, OTHER, entry},
+    sandbox,
+};
 use rustls_pki_types::ServerName;
 use spiffe::{JwtSource, WorkloadApiClient, WorkloadApiError, X509Source};
 use spiffe_rustls::{authorizer, mtls_client, mtls_server};
@@ -18,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use rig::{API, OTHER, Rig, entry};
+use rig::Rig;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -37,7 +40,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn the_source_follows_renewal_withdrawal_and_return() {
-    run("the_source_follows_renewal_withdrawal_and_return", |mut rig| async move {
+    run("the_source_follows_renewal_withdrawal_and_return", |rig| async move {
         let source = X509Source::builder().endpoint(rig.endpoint()).build().await.unwrap();
         let mut updates = source.updated();
         let first = source.svid().unwrap();
@@ -45,19 +48,19 @@ fn the_source_follows_renewal_withdrawal_and_return() {
         let roots = source.bundle_set().unwrap();
         assert_eq!(roots.iter().map(|(_, bundle)| bundle.authorities().len()).sum::<usize>(), 1);
 
-        rig.renew_site_ca().await;
+        rig.change(Issuer::renew_site_ca).await;
         timeout(LIMIT, updates.changed()).await.unwrap().unwrap();
         let second = source.svid().unwrap();
         assert_ne!(first.leaf().as_bytes(), second.leaf().as_bytes());
 
-        rig.reload(&entry("/other", "unix:uid:4242")).await;
+        rig.change(|issuer| issuer.reload(&entry("/other", "unix:uid:4242"))).await;
         timeout(LIMIT, updates.changed()).await.unwrap().unwrap();
         assert!(source.svid().is_err(), "an identity that was withdrawn must not be used");
         let client = WorkloadApiClient::connect_to(rig.endpoint()).await.unwrap();
         let refused = client.fetch_x509_svid().await.unwrap_err();
         assert!(matches!(refused, WorkloadApiError::NoIdentityIssued), "{refused}");
 
-        rig.reload(&entry("/ns/payments/sa/api", "unix:uid:0")).await;
+        rig.change(|issuer| issuer.reload(&entry("/ns/payments/sa/api", "unix:uid:0"))).await;
         timeout(LIMIT, updates.wait_for(|_| source.svid().is_ok())).await.unwrap().unwrap();
         source.shutdown().await;
     });

@@ -10,11 +10,14 @@ mod rig;
 #[path = "spiffe/tls.rs"]
 mod tls;
 
-use isthmus_lab::sandbox;
+use isthmus_lab::{
+    issuer::{API, OTHER, entry},
+    sandbox,
+};
 use serde_json::{Value, json};
 
 use program::{Language, Program, installed};
-use rig::{API, Rig, entry};
+use rig::Rig;
 
 /// Runs `body` in a sandbox; skips, and says so, where the programs are not installed.
 fn run(test: &str, body: impl FnOnce(Rig)) {
@@ -31,22 +34,22 @@ fn follows_every_change(rig: &mut Rig, language: Language) {
     assert_eq!(language.id(&first), API, "{first}");
     assert_eq!(first["roots"], json!({ "test.example": 1 }), "{first}");
 
-    rig.renew_site_ca();
+    rig.renew_site_ca().unwrap();
     let second = watcher.line();
     assert_eq!(language.id(&second), API, "{second}");
     assert_ne!(language.serial(&second), serial, "{second}");
 
-    rig.add_root();
+    rig.add_root().unwrap();
     let third = watcher.line();
     assert_eq!(third["roots"], json!({ "test.example": 2 }), "{third}");
 
-    rig.reload(&entry("/other", "unix:uid:4242"));
+    rig.reload(&entry("/other", "unix:uid:4242")).unwrap();
     if let Language::Go = language {
         let denied = watcher.line();
         assert!(denied["error"].as_str().unwrap().contains("no identity issued"), "{denied}");
     }
     // py-spiffe says nothing and asks again; both come back.
-    rig.reload(&entry("/ns/payments/sa/api", "unix:uid:0"));
+    rig.reload(&entry("/ns/payments/sa/api", "unix:uid:0")).unwrap();
     let back = wait_for_state(&mut watcher);
     assert_eq!(language.id(&back), API, "{back}");
 }
@@ -73,7 +76,7 @@ fn go_spiffe_follows_every_change() {
 #[test]
 fn the_spire_agents_commands_fetch_from_us() {
     run("the_spire_agents_commands_fetch_from_us", |rig| {
-        let socket = rig.socket();
+        let socket = rig.socket_text();
         let fetched = rig.output(Language::Go, &["spire", "fetch-x509", "-socketPath", &socket]);
         assert!(fetched.contains(API) && fetched.contains("Received 1 svid"), "{fetched}");
     });
@@ -82,11 +85,11 @@ fn the_spire_agents_commands_fetch_from_us() {
 #[test]
 fn whoever_is_not_entitled_is_told_so_in_words_that_clients_know() {
     run("whoever_is_not_entitled_is_told_so_in_words_that_clients_know", |mut rig| {
-        rig.reload(&entry("/other", "unix:uid:4242"));
+        rig.reload(&entry("/other", "unix:uid:4242")).unwrap();
         let refused = rig.program(Language::Python, &["fetch"]).line();
         let refused = refused["refusal"].as_str().unwrap();
         assert!(refused.contains("no identity issued") && refused.contains("PERMISSION_DENIED"), "{refused}");
-        let refused = rig.refusal(Language::Go, &["spire", "fetch-x509", "-socketPath", &rig.socket()]);
+        let refused = rig.refusal(Language::Go, &["spire", "fetch-x509", "-socketPath", &rig.socket_text()]);
         assert!(refused.contains("no identity issued"), "{refused}");
     });
 }
@@ -102,7 +105,7 @@ fn python_go_and_we_trust_each_other_and_nobody_else() {
         let address = server.line()["address"].as_str().unwrap().to_owned();
         assert_eq!(rig.program(Language::Go, &["dial", &address, API]).line()["server_said"], API);
         assert_eq!(server.line()["client"], API);
-        let refused = rig.refusal(Language::Go, &["dial", &address, "spiffe://test.example/other"]);
+        let refused = rig.refusal(Language::Go, &["dial", &address, OTHER]);
         assert!(refused.contains("unexpected ID"), "{refused}");
     });
 }
@@ -154,7 +157,7 @@ fn foreign_libraries_accept_our_tokens_and_we_theirs() {
         assert_eq!(go["audience"], json!(["reports", "billing"]));
         assert_eq!(go["wrong_audience_refused"], true);
 
-        let socket = rig.socket();
+        let socket = rig.socket_text();
         let fetch = ["spire", "fetch-jwt", "-socketPath", &socket, "-audience", "reports", "-output", "json"];
         let fetched: Value = serde_json::from_str(&rig.output(Language::Go, &fetch)).unwrap();
         let token = fetched[0]["svids"][0]["svid"].as_str().unwrap();

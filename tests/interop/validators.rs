@@ -1,10 +1,6 @@
 //! Our predictions of other validators' verdicts, held against the programs; and every profile of ours before all of them.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test: what fails here fails it, and it says aloud what it skips"
-)]
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
 #[path = "validators/programs.rs"]
 mod programs;
@@ -15,6 +11,7 @@ use isthmus_lab::{
     bins::Bins,
     corpus::{Case, corpus},
     forge::{Forged, ca_params},
+    peers::installed,
 };
 use isthmus_pki::{
     Authority, Curve, Key, Profile, Serial, TrustDomain,
@@ -26,7 +23,7 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
-use programs::{Go, Purpose, Verdicts, certtool, have, openssl, run};
+use programs::{Go, Purpose, Verdicts, certtool, openssl, run};
 
 /// Predictions that differ from the program's verdict.
 fn wrong(family: Family, cases: &[Case], real: impl Fn(&Case) -> Verdicts) -> Vec<String> {
@@ -40,7 +37,7 @@ fn wrong(family: Family, cases: &[Case], real: impl Fn(&Case) -> Verdicts) -> Ve
 
 #[test]
 fn openssl_says_what_we_predict() {
-    if !have("openssl") {
+    if !installed("openssl_says_what_we_predict", &["openssl"]) {
         return;
     }
     let cases = corpus(OffsetDateTime::now_utc()).unwrap();
@@ -63,7 +60,7 @@ fn go_says_what_we_predict() {
 /// GnuTLS has no family of ours: it must take what is sound, and refuse what is broken by everybody's rules.
 #[test]
 fn gnutls_tells_sound_from_broken() {
-    if !have("certtool") {
+    if !installed("gnutls_tells_sound_from_broken", &["certtool"]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -150,11 +147,11 @@ fn every_validator_takes_what_we_issue() {
         for family in Family::ALL {
             assert!(predict(family, &case.question()).accepts, "{family:?}");
         }
-        if have("openssl") {
+        if installed("every_validator_takes_what_we_issue", &["openssl"]) {
             let said = Purpose::BOTH.map(|purpose| openssl(dir.path(), &case, purpose));
             assert_eq!(said, ["", ""]);
         }
-        if have("certtool") {
+        if installed("every_validator_takes_what_we_issue", &["certtool"]) {
             assert_eq!(certtool(dir.path(), &case), "");
         }
         if let Some(go) = Go::build() {
@@ -165,10 +162,8 @@ fn every_validator_takes_what_we_issue() {
 
 #[test]
 fn pkilint_has_nothing_against_our_profiles() {
-    if !["lint_pkix_cert", "lint_pkix_signer_signee_cert_chain", "lint_crl"]
-        .iter()
-        .all(|program| have(program))
-    {
+    let lints = ["lint_pkix_cert", "lint_pkix_signer_signee_cert_chain"];
+    if !installed("pkilint_has_nothing_against_our_profiles", &lints) {
         return;
     }
     let ours = Ours::new(OffsetDateTime::now_utc());
@@ -199,7 +194,7 @@ fn pkilint_and_openssl_take_our_lists() {
     let revoked = Revoked { serial, at: now, reason: Reason::KeyCompromise };
     let (root, site) = (list(&ours.root, &[]), list(&ours.site, &[]));
     let revoking = list(&ours.root, &[revoked]);
-    if have("lint_crl") {
+    if installed("pkilint_and_openssl_take_our_lists", &["lint_crl"]) {
         for (name, kind, der) in
             [("root", "ARL", &root), ("revoking", "ARL", &revoking), ("site", "CRL", &site)]
         {
@@ -207,7 +202,7 @@ fn pkilint_and_openssl_take_our_lists() {
             lint(dir.path(), &["lint_crl", "lint", "-t", kind, "-p", "PKIX", name]);
         }
     }
-    if have("openssl") {
+    if installed("pkilint_and_openssl_take_our_lists", &["openssl"]) {
         let mut case = ours.case(now);
         case.crls = vec![root.to_vec(), site.to_vec()];
         assert_eq!(openssl(dir.path(), &case, Purpose::Server), "");
@@ -260,7 +255,7 @@ fn istiod_starts_with_what_we_export() {
 /// Revocation lists of a CA in the eyes of GnuTLS and pkilint.
 #[test]
 fn lists_are_read_by_gnutls() {
-    if !have("certtool") {
+    if !installed("lists_are_read_by_gnutls", &["certtool"]) {
         return;
     }
     let now = OffsetDateTime::now_utc();

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
 use std::{
-    env, fs,
-    io::{Read, Write},
+    fs,
+    io::Read,
     path::Path,
     process::{Child, Command, Output, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,6 +13,7 @@ use std::{
 };
 
 use isthmus_lab::{
+    peers::skipped,
     sandbox::{self, Support, processes},
     wait,
 };
@@ -30,9 +31,7 @@ const SOON: Duration = Duration::from_secs(30);
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ONE: Mutex<()> = Mutex::new(());
     if let Support::None(why) = sandbox::support() {
-        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{why}");
-        // Not by the macro: the line shows although the test passes.
-        std::io::stderr().write_all(format!("SKIPPED the demo: {why}\n").as_bytes()).unwrap();
+        skipped("the demo", &why);
         return None;
     }
     Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
-use std::{fs, io, io::Write as _, path::Path, time::Duration};
+use std::{fs, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use isthmus_lab::{
@@ -10,6 +10,7 @@ use isthmus_lab::{
     files::write_secret,
     mesh::{self, Mesh, node_section},
     node::Node,
+    peers::{FAKETIME, installed},
     pki::{Pki, TRUST_DOMAIN},
     sandbox,
 };
@@ -99,11 +100,6 @@ fn identity(node: &Node) -> anyhow::Result<Subsystem> {
 fn serial(node: &Node) -> anyhow::Result<String> {
     let svid = node.certificates()?.into_iter().find(|c| c.kind == "node-svid");
     Ok(svid.context("no SVID")?.serial)
-}
-
-fn skipped(what: &str, why: &str) {
-    assert!(std::env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{what}: {why}");
-    io::stderr().write_all(format!("SKIPPED {what}: {why}\n").as_bytes()).unwrap();
 }
 
 #[test]
@@ -228,9 +224,8 @@ fn a_node_renews_outlives_its_issuer_and_comes_back() {
 #[test]
 fn sixteen_hours_without_an_issuer() {
     sandbox::run_with_bins("sixteen_hours_without_an_issuer", |bins| {
-        let library = Path::new("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1");
-        if !library.exists() {
-            return skipped("sixteen_hours_without_an_issuer", "libfaketime is not installed");
+        if !installed("sixteen_hours_without_an_issuer", &[FAKETIME]) {
+            return;
         }
         let mut site = Site::start(2, "", bins);
         let token = site.token("gw2");
@@ -247,7 +242,7 @@ fn sixteen_hours_without_an_issuer() {
             site.mesh.node_mut(2).stop().unwrap();
             let at = |command: &mut std::process::Command| {
                 command
-                    .env("LD_PRELOAD", library)
+                    .env("LD_PRELOAD", FAKETIME)
                     .env("FAKETIME", later)
                     .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
             };

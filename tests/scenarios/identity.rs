@@ -3,8 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -16,6 +15,7 @@ use isthmus_lab::{
     bins::Bins,
     netns::Netns,
     node::{Node, unix_channel},
+    peers::{installed, skipped},
     pki::{Pki, TRUST_DOMAIN, identity_config},
     sandbox,
 };
@@ -111,12 +111,6 @@ fn id(path: &str) -> String {
 
 fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// Not by the macro: the line shows although the test passes.
-fn skipped(what: &str, why: &str) {
-    assert!(std::env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{what}: {why}");
-    io::stderr().write_all(format!("SKIPPED {what}: {why}\n").as_bytes()).unwrap();
 }
 
 #[test]
@@ -262,12 +256,10 @@ fn written_files_satisfy_openssl() {
         let mut openssl = Command::new("openssl");
         openssl.args(["verify", "-x509_strict", "-purpose", "sslserver", "-CAfile"]).arg(file("bundle.pem"));
         openssl.arg("-untrusted").arg(file("svid.pem")).arg(file("svid.pem"));
-        let verified = match openssl.output() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return skipped("written_files_satisfy_openssl", "openssl is not on PATH");
-            }
-            output => output.unwrap(),
-        };
+        if !installed("written_files_satisfy_openssl", &["openssl"]) {
+            return;
+        }
+        let verified = openssl.output().unwrap();
         assert!(verified.status.success(), "{}", said(&verified));
         // The key is the certificate's: both have the same public key.
         let public = |arguments: &[&str], name: &str| {

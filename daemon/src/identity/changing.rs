@@ -49,9 +49,8 @@ impl Handle {
         let _servers = self.0.servers.lock().await;
         let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
         let ordered = request.clone();
-        // Keys are made and files synced.
         let order = move || rotation.order(&ordered, dry_run, SystemTime::now());
-        let outcome = tokio::task::spawn_blocking(order).await.map_err(|_| Error::NoIdentity)??;
+        let outcome = blocking("a step of a rotation", order).await??;
         if outcome.applied {
             if matches!(request.verb, rotation::Verb::Taint(..)) {
                 self.forewarn().await;
@@ -72,7 +71,7 @@ impl Handle {
         let _servers = self.0.servers.lock().await;
         let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
         let hear = move || rotation.hear(&heard, SystemTime::now());
-        let news = tokio::task::spawn_blocking(hear).await.map_err(|_| Error::NoIdentity)?;
+        let news = blocking("taking over what an issuer said", hear).await?;
         if news { self.load_again() } else { Ok(()) }
     }
 
@@ -135,12 +134,12 @@ impl Handle {
     fn hand_out(&self, loaded: &Loaded) {
         let inner = &self.0;
         let trust = loaded.trust.as_ref().map(|trust| inner.federation.complete(trust));
-        inner.federation.show(loaded.own(), trust.as_deref());
-        // Listed first: whoever is told of a change finds it there.
+        // Listed first: who hears of a certificate finds it there.
         let mut after = loaded.certificates();
         after.extend(trust.iter().flat_map(|trust| trust.federated_roots()));
         let before = std::mem::replace(&mut *self.listed(), after.clone());
         certificates::export(before.iter().chain(&after), &after);
+        inner.federation.show(loaded.own(), trust.as_deref());
         inner.supply.send_replace(loaded.supply(trust.as_ref()));
         inner.standing.send_replace(loaded.standing(inner.node.as_ref(), trust.as_ref()));
     }
@@ -182,6 +181,14 @@ impl Handle {
     }
 }
 
+/// Keys are made there, and files synced.
+async fn blocking<T: Send + 'static>(
+    work: &'static str,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(job).await.map_err(|source| Error::Interrupted { work, source })
+}
+
 /// Takes what issuers say the fabric trusts, whenever that changes.
 pub(super) async fn listen(
     handle: Handle,
@@ -212,5 +219,17 @@ pub(super) async fn follow_federation(handle: Handle, shutdown: CancellationToke
             changed = changes.changed() => if changed.is_err() { return },
             () = shutdown.cancelled() => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_panics_is_no_missing_identity() {
+        let error = blocking("a step", || -> () { panic!("on purpose") }).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("a step was interrupted (task ") && said.contains("on purpose"), "{said}");
     }
 }

@@ -1,5 +1,7 @@
 //! Why the subsystem can't start, or a change can't be applied.
 
+use tokio::task::JoinError;
+
 use super::{audit, enroll, federation::FederationError, issuing, material, registration, rotation};
 use crate::unix_socket;
 
@@ -44,4 +46,14 @@ pub enum Error {
     /// A rotation on a node that has nothing to rotate.
     #[error("this node has no [identity], so there is nothing to rotate")]
     NoIdentity,
+    /// The thread that worked on it has ended before it was done, by a panic or because the daemon stops.
+    #[error(
+        "{work} was interrupted ({source}): `isthmusctl rotate status` shows whether it took effect; if not, ask again"
+    )]
+    Interrupted {
+        /// What it worked on.
+        work: &'static str,
+        /// How it ended.
+        source: JoinError,
+    },
 }

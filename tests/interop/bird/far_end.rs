@@ -12,9 +12,9 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use boringtun::x25519::{PublicKey, StaticSecret};
-use isthmus_lab::{bins::Bins, netns::Netns, node::Node, wait};
+use isthmus_lab::{bins::Bins, netns::Netns, node::Node, peers::is_installed, wait};
 
-use super::{is_installed, net, write_secret};
+use super::{net, write_secret};
 
 /// Name of its interface.
 pub(crate) const INTERFACE: &str = "wg0";

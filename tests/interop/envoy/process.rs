@@ -15,9 +15,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_lab::{netns::Netns, wait};
+use isthmus_lab::{netns::Netns, peers::ENVOY, wait};
 
-pub(crate) const ENVOY: &str = "/usr/local/lib/isthmus-peers/python/bin/envoy";
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Killed when it is dropped. Its name is that of its file, whose ending says whether it is JSON or YAML.

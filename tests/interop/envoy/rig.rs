@@ -1,15 +1,13 @@
 //! One issuer with its socket, and two Envoys in the same namespace.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use isthmus_lab::{
     bins::Bins,
+    issuer::{API, Issuer},
     netns::Netns,
-    node::Node,
-    pki::{Pki, issuer_config},
     wait,
 };
-use time::OffsetDateTime;
 
 use crate::{
     config::{self, Ports},
@@ -17,33 +15,19 @@ use crate::{
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// What both Envoys are.
-pub(crate) const API: &str = "spiffe://test.example/ns/payments/sa/api";
-/// What neither is.
-pub(crate) const OTHER: &str = "spiffe://test.example/ns/payments/sa/other";
 
 pub(crate) struct Rig {
-    node: Node,
-    pki: Pki,
-    next: Option<Pki>,
+    issuer: Issuer,
     ttl: u32,
-    files: tempfile::TempDir,
 }
 
 impl Rig {
     pub(crate) fn start(bins: &Bins) -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let netns = Netns::create("mesh").unwrap();
-        let mut node = Node::new("gw1", &netns, files.path(), bins).unwrap();
-        let pki = Pki::new("s1", OffsetDateTime::now_utc()).unwrap();
-        pki.write_all(node.dir(), "gw1").unwrap();
-        node.start(&configuration(&node, 60)).unwrap();
-        node.wait_ready(LIMIT).unwrap();
-        Self { node, pki, next: None, ttl: 60, files }
+        Self { issuer: Issuer::start(&entry(60), bins).unwrap(), ttl: 60 }
     }
 
     pub(crate) fn netns(&self) -> &Netns {
-        self.node.netns()
+        self.issuer.netns()
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -62,12 +46,12 @@ impl Rig {
     }
 
     pub(crate) fn socket(&self) -> String {
-        self.node.workload_socket().display().to_string()
+        self.issuer.socket().display().to_string()
     }
 
     /// An Envoy with a configuration of one's own.
     pub(crate) fn envoy(&self, name: &str, config: &str, admin: u16) -> Envoy {
-        Envoy::start(name, self.netns(), self.files.path(), config, admin)
+        Envoy::start(name, self.netns(), self.issuer.files(), config, admin)
     }
 
     pub(crate) fn get(&self, port: u16) -> (u16, String) {
@@ -78,43 +62,34 @@ impl Rig {
     pub(crate) fn new_leaves(&mut self) -> Leaf {
         let old = self.serials();
         self.ttl += 1;
-        self.apply();
+        self.issuer.reload(&entry(self.ttl)).unwrap();
         Leaf(old)
     }
 
     /// Another site CA under the same root.
     pub(crate) fn new_site_ca(&mut self) -> Leaf {
         let old = self.serials();
-        self.pki.renew_site(OffsetDateTime::now_utc()).unwrap();
-        self.write();
-        self.apply();
+        self.issuer.renew_site_ca().unwrap();
         Leaf(old)
     }
 
     pub(crate) fn add_root(&mut self) {
-        self.next = Some(Pki::new("s1", OffsetDateTime::now_utc()).unwrap());
-        self.write();
-        self.apply();
+        self.issuer.add_root().unwrap();
     }
 
     pub(crate) fn issue_under_the_new_root(&mut self) -> Leaf {
         let old = self.serials();
-        let next = self.next.take().unwrap();
-        self.next = Some(std::mem::replace(&mut self.pki, next));
-        self.write();
-        self.apply();
+        self.issuer.switch_root().unwrap();
         Leaf(old)
     }
 
     pub(crate) fn remove_the_old_root(&mut self) {
-        self.next = None;
-        self.write();
-        self.apply();
+        self.issuer.remove_other_root().unwrap();
     }
 
     /// Certificates that the daemon says workloads hold now.
     fn serials(&self) -> Vec<String> {
-        let all = self.node.certificates().unwrap();
+        let all = self.issuer.node().certificates().unwrap();
         all.into_iter().filter(|c| c.kind == "workload-svid").map(|c| c.serial).collect()
     }
 
@@ -138,30 +113,14 @@ impl Rig {
             proxy.wait_for("the roots", |held| roots(held) == count);
         }
     }
-
-    fn write(&self) {
-        self.pki.write_all(self.node.dir(), "gw1").unwrap();
-        if let Some(next) = &self.next {
-            let path: PathBuf = self.node.dir().join("root.pem");
-            fs::write(path, self.pki.root_pem() + &next.root_pem()).unwrap();
-        }
-    }
-
-    fn apply(&mut self) {
-        let config = configuration(&self.node, self.ttl);
-        let (_, error) = self.node.reload(&config, LIMIT).unwrap();
-        assert_eq!(error, "");
-    }
 }
 
 /// Serial numbers of leaves that are to vanish.
 pub(crate) struct Leaf(Vec<String>);
 
-fn configuration(node: &Node, ttl: u32) -> String {
-    issuer_config(node, "s1")
-        + &format!(
-            "[[workload_api.entry]]\nspiffe_id = \"/ns/payments/sa/api\"\nselectors = [\"unix:uid:0\"]\nttl = \"{ttl}m\"\n"
-        )
+/// `ttl` in minutes.
+fn entry(ttl: u32) -> String {
+    isthmus_lab::issuer::entry("/ns/payments/sa/api", "unix:uid:0") + &format!("ttl = \"{ttl}m\"\n")
 }
 
 /// How many different authorities the page `/certs` shows.

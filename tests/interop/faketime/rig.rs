@@ -11,6 +11,7 @@ use isthmus_lab::{
     bins::Bins,
     netns::Netns,
     node::{Node, unix_channel},
+    peers::FAKETIME,
     pki::{Pki, issuer_config},
 };
 use isthmus_pki::{
@@ -24,7 +25,6 @@ use isthmus_proto::workload::{
 use time::{Duration as Span, OffsetDateTime};
 use tonic::{Request, metadata::MetadataValue};
 
-pub(crate) const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 pub(crate) const API: &str = "spiffe://test.example/ns/payments/sa/api";
 /// A stream looks at the wall clock once a minute at least.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -79,7 +79,7 @@ impl Rig {
         let (clock, config) = (self.clock(), self.config());
         self.node.write_config(&config).unwrap();
         let prepare = |command: &mut std::process::Command| {
-            command.env("LD_PRELOAD", LIBRARY).env("FAKETIME_TIMESTAMP_FILE", clock);
+            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", clock);
             command.env("FAKETIME_NO_CACHE", "1");
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
         };

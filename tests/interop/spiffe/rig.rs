@@ -1,69 +1,52 @@
 //! One issuer, and what foreign programs in its namespace get from it.
 
 use std::{
-    fs,
-    path::PathBuf,
+    ops::{Deref, DerefMut},
     process::{Command, Output},
-    time::Duration,
 };
 
 use isthmus_lab::{
     bins::Bins,
-    netns::Netns,
-    node::Node,
-    pki::{Pki, issuer_config},
+    issuer::{Issuer, entry},
 };
-use time::OffsetDateTime;
 
 use crate::program::{Language, Program};
 
-const LIMIT: Duration = Duration::from_secs(20);
-/// The one identity.
-pub(crate) const API: &str = "spiffe://test.example/ns/payments/sa/api";
-
+/// The issuer, as it is, and programs that are told where it is.
 pub(crate) struct Rig {
-    node: Node,
-    pki: Pki,
-    entries: String,
-    _files: tempfile::TempDir,
+    issuer: Issuer,
 }
 
-pub(crate) fn entry(path: &str, selector: &str) -> String {
-    format!("[[workload_api.entry]]\nspiffe_id = {path:?}\nselectors = [{selector:?}]\n")
+impl Deref for Rig {
+    type Target = Issuer;
+
+    fn deref(&self) -> &Issuer {
+        &self.issuer
+    }
+}
+
+impl DerefMut for Rig {
+    fn deref_mut(&mut self) -> &mut Issuer {
+        &mut self.issuer
+    }
 }
 
 impl Rig {
     pub(crate) fn start(bins: &Bins) -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let netns = Netns::create("issuer").unwrap();
-        let mut node = Node::new("gw1", &netns, files.path(), bins).unwrap();
-        let pki = Pki::new("s1", OffsetDateTime::now_utc()).unwrap();
-        pki.write_all(node.dir(), "gw1").unwrap();
-        let entries = entry("/ns/payments/sa/api", "unix:uid:0");
-        node.start(&(issuer_config(&node, "s1") + &entries)).unwrap();
-        node.wait_ready(LIMIT).unwrap();
-        Self { node, pki, entries, _files: files }
+        Self { issuer: Issuer::start(&entry("/ns/payments/sa/api", "unix:uid:0"), bins).unwrap() }
     }
 
-    pub(crate) fn socket(&self) -> String {
-        self.node.workload_socket().display().to_string()
-    }
-
-    pub(crate) fn socket_path(&self) -> PathBuf {
-        self.node.workload_socket()
-    }
-
-    pub(crate) fn netns(&self) -> &Netns {
-        self.node.netns()
+    pub(crate) fn socket_text(&self) -> String {
+        self.socket().display().to_string()
     }
 
     fn command(&self, language: Language, arguments: &[&str]) -> Command {
         let (program, first) = language.program();
-        let mut command = self.node.netns().command(program).unwrap();
+        let mut command = self.issuer.netns().command(program).unwrap();
         command
             .args(first)
             .args(arguments)
-            .env("SPIFFE_ENDPOINT_SOCKET", format!("unix://{}", self.socket()));
+            .env("SPIFFE_ENDPOINT_SOCKET", format!("unix://{}", self.socket_text()));
         command
     }
 
@@ -91,32 +74,5 @@ impl Rig {
         let (output, said) = self.run(language, arguments);
         assert!(!output.status.success(), "{said}");
         said
-    }
-
-    /// Other entries.
-    pub(crate) fn reload(&mut self, entries: &str) {
-        entries.clone_into(&mut self.entries);
-        self.apply();
-    }
-
-    fn apply(&mut self) {
-        let config = issuer_config(&self.node, "s1") + &self.entries;
-        let (_, error) = self.node.reload(&config, LIMIT).unwrap();
-        assert_eq!(error, "");
-    }
-
-    /// Another site CA under the same root.
-    pub(crate) fn renew_site_ca(&mut self) {
-        self.pki.renew_site(OffsetDateTime::now_utc()).unwrap();
-        self.pki.write_all(self.node.dir(), "gw1").unwrap();
-        self.apply();
-    }
-
-    /// One more root.
-    pub(crate) fn add_root(&mut self) {
-        let other = Pki::new("s1", OffsetDateTime::now_utc()).unwrap();
-        let roots = self.pki.root_pem() + &other.root_pem();
-        fs::write(self.node.dir().join("root.pem"), roots).unwrap();
-        self.apply();
     }
 }

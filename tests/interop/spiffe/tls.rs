@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use isthmus_lab::node::unix_channel;
+use isthmus_lab::{issuer::API, node::unix_channel};
 use isthmus_pki::{Bundle, SpiffeId, TrustStore, bundle::certificates};
 use isthmus_proto::workload::{
     X509svid, X509svidRequest, spiffe_workload_api_client::SpiffeWorkloadApiClient,
@@ -17,10 +17,7 @@ use rustls::{ClientConnection, ServerConnection, Stream};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tonic::{Request, metadata::MetadataValue};
 
-use crate::{
-    program::Language,
-    rig::{API, Rig},
-};
+use crate::{program::Language, rig::Rig};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -29,7 +26,7 @@ struct Svid(X509svid);
 
 impl Svid {
     fn fetch(rig: &Rig) -> Self {
-        let socket = rig.socket_path();
+        let socket = rig.socket();
         let fetch = || async move {
             let mut client = SpiffeWorkloadApiClient::new(unix_channel(&socket).unwrap());
             let mut request = Request::new(X509svidRequest {});

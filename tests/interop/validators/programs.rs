@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    fs,
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use isthmus_lab::corpus::Case;
+use isthmus_lab::{corpus::Case, peers::installed};
 use isthmus_pki::{bundle::to_pem, x509};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -26,17 +26,6 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     pub(crate) const BOTH: [Self; 2] = [Self::Server, Self::Client];
-}
-
-/// True if the program is on PATH; else it is told, and with ISTHMUS_PEERS=required it fails.
-pub(crate) fn have(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    if !found {
-        assert!(env::var("ISTHMUS_PEERS").as_deref() != Ok("required"), "{program} is not on PATH");
-        eprintln!("skipped: {program} is not on PATH");
-    }
-    found
 }
 
 pub(crate) fn run(dir: &Path, command: &[&str]) -> Output {
@@ -95,7 +84,7 @@ impl Go {
     pub(crate) fn build() -> Option<&'static Self> {
         static GO: OnceLock<Option<Go>> = OnceLock::new();
         GO.get_or_init(|| {
-            if !have("go") {
+            if !installed("what Go says", &["go"]) {
                 return None;
             }
             let dir = tempfile::tempdir().unwrap();

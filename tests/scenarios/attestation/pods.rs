@@ -1,11 +1,11 @@
 //! Pods, by cgroups that look as a kubelet's do.
 
-use isthmus_lab::sandbox;
+use isthmus_lab::{peers::skipped, sandbox};
 
 use super::{
     cgroups::Cgroup,
     kubelet::Kubelet,
-    rig::{LIMIT, Rig, entry, skipped},
+    rig::{LIMIT, Rig, entry},
 };
 
 const KUBELET: &str =

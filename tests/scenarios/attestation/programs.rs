@@ -2,11 +2,11 @@
 
 use std::{fs, io::Write, process::Command};
 
-use isthmus_lab::{node::unix_channel, sandbox};
+use isthmus_lab::{node::unix_channel, peers::skipped, sandbox};
 use isthmus_proto::workload::{X509svidRequest, spiffe_workload_api_client::SpiffeWorkloadApiClient};
 use tonic::{Code, Request, metadata::MetadataValue};
 
-use super::rig::{Rig, entry, skipped};
+use super::rig::{Rig, entry};
 
 fn sha256(path: &std::path::Path) -> String {
     let output = Command::new("sha256sum").arg(path).output().unwrap();

@@ -1,10 +1,10 @@
 //! systemd units, by cgroups that look as systemd's do.
 
-use isthmus_lab::sandbox;
+use isthmus_lab::{peers::skipped, sandbox};
 
 use super::{
     cgroups::Cgroup,
-    rig::{Rig, entry, skipped},
+    rig::{Rig, entry},
 };
 
 #[test]

@@ -8,6 +8,7 @@ use isthmus_lab::{
     mesh::{Family, Mesh, metrics, overlay},
     netns::Netns,
     node::Node,
+    peers::skipped,
     probe::{MarkedSocket, Metrics, TcpSink, UdpEcho, reach, send},
     sandbox, wait,
 };
@@ -113,9 +114,7 @@ fn a_vxlan_in_the_tunnel_carries_tcp() {
         let mesh = pair(bins, Family::V4);
         hello(mesh.node(1), mesh.node(2), overlay(2)[0]).unwrap();
         if !(vxlan(mesh.node(1).netns(), 1).unwrap() && vxlan(mesh.node(2).netns(), 2).unwrap()) {
-            let line = "SKIPPED batches::a_vxlan_in_the_tunnel_carries_tcp: the kernel has no VXLAN\n";
-            std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
-            return;
+            return skipped("batches::a_vxlan_in_the_tunnel_carries_tcp", "the kernel has no VXLAN");
         }
         for (from, to) in [(1, 2), (2, 1)] {
             for address in inside(to).map(|net| net.addr()) {

@@ -4,20 +4,17 @@
 //! changes, and when the certificate of either side ends.
 
 use std::{
-    io,
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::{Duration, SystemTime},
 };
 
 use isthmus_pki::{Facts, SpiffeId, facts::utc, verify::Purpose};
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Allow, Live};
+use crate::leash::Leash;
 
 /// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
 const MAX_SLEEP: Duration = Duration::from_secs(30);
@@ -81,11 +78,11 @@ impl Check {
 }
 
 /// A connection that fails on both sides once its peer is not believed any more, or its time is over.
-pub struct Guarded<S> {
-    stream: S,
-    must_end: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Ends the task that watches, when the connection has ended by itself.
-    _watch: DropGuard,
+pub type Guarded<S> = Leash<S, Watch>;
+
+/// Ends the task that watches, when the connection has ended by itself.
+pub struct Watch {
+    _gone: DropGuard,
 }
 
 impl<S> Guarded<S> {
@@ -108,48 +105,6 @@ impl<S> Guarded<S> {
                 () = left.cancelled() => {}
             }
         });
-        Self { stream, must_end: Box::pin(must_end.cancelled_owned()), _watch: gone.drop_guard() }
-    }
-
-    /// What is guarded.
-    pub fn get_ref(&self) -> &S {
-        &self.stream
-    }
-
-    /// The stream, unless it has to end; then whoever waits for it is woken.
-    fn stay(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut S>>
-    where
-        S: Unpin,
-    {
-        match self.must_end.as_mut().poll(cx) {
-            Poll::Ready(()) => {
-                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection's time is over"))
-            }
-            Poll::Pending => Ok(Pin::new(&mut self.stream)),
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.stay(cx)?.poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.stay(cx)?.poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stay(cx)?.poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stay(cx)?.poll_shutdown(cx)
+        Self::tie(stream, must_end, "the connection's time is over", Watch { _gone: gone.drop_guard() })
     }
 }

@@ -1,0 +1,121 @@
+//! Changes while the daemon runs: what one brings, no other loses.
+
+use super::*;
+
+#[tokio::test]
+async fn a_federated_bundle_reaches_the_streams_and_outlives_a_reload() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let other = TrustDomain::parse("partner.example").unwrap();
+    let read = |sequence: u64| {
+        let document = format!(r#"{{"keys":[],"spiffe_sequence":{sequence}}}"#);
+        Bundle::from_jwks(&other, document.as_bytes()).unwrap().bundle
+    };
+    let sequence = || node.handle.trust().unwrap().federated(&other).and_then(Bundle::sequence);
+    for number in [1, 2] {
+        node.handle.federation().put(&read(number));
+        while sequence() != Some(number) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        node.apply(vec![hour("/a"), hour("/b")]).await;
+        assert_eq!(sequence(), Some(number));
+    }
+    assert_eq!(node.handle.trust().unwrap().own().anchors(), node.files.bundle().anchors());
+    // One of our own domain never gets in.
+    node.handle.federation().put(&Bundle::from_jwks(&domain(), br#"{"keys":[]}"#).unwrap().bundle);
+    node.handle.federation().put(&read(3));
+    while sequence() != Some(3) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(node.handle.trust().unwrap().own().anchors(), node.files.bundle().anchors());
+}
+
+/// The bundle that is supplied carries the key that tokens are signed with.
+#[tokio::test]
+async fn tokens_are_published_before_anybody_has_one() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let trust = node.handle.trust().unwrap();
+    assert_eq!(trust.own().jwt_authorities().len(), 1);
+    let issuer = node.handle.current_issuer().unwrap();
+    let requester = Requester::Workload { uid: 1, pid: 1 };
+    let identity = identity("/a");
+    let svid = issuer.mint(&identity, &["db".into()], &requester, SystemTime::now()).unwrap();
+    isthmus_pki::jwt::validate(&svid.token, "db", trust.store(), SystemTime::now().into()).unwrap();
+    // Half a day later the next key is in the bundle that everybody is supplied with.
+    node.handle.republish(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
+    let later = node.handle.trust().unwrap();
+    assert_eq!(later.own().jwt_authorities().len(), 2);
+    assert!(later.own().sequence() > trust.own().sequence());
+}
+
+/// What each change brings, all the others leave: bundles of partners, keys for tokens, an SVID, a charter.
+#[tokio::test]
+async fn no_change_loses_what_another_brought() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let partner = TrustDomain::parse("partner.example").unwrap();
+    let document = br#"{"keys":[],"spiffe_sequence":1}"#;
+    node.handle.federation().put(&Bundle::from_jwks(&partner, document).unwrap().bundle);
+    let live = node.handle.live();
+    let standing = || live.borrow().clone().unwrap();
+    while standing().trust.federated(&partner).is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let whole = |after: &str, keys: usize| {
+        let (told, own) = (node.handle.trust().unwrap(), standing());
+        assert_eq!(told, own.trust, "streams and connections believe the same after {after}");
+        assert!(told.federated(&partner).is_some(), "the partner is lost after {after}");
+        assert_eq!(told.own().jwt_authorities().len(), keys, "keys after {after}");
+        assert_eq!(own.own.unwrap().chain, node.handle.material().unwrap().own.unwrap().chain);
+    };
+    whole("the start", 1);
+    node.handle.republish(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
+    whole("republishing", 2);
+    let (chain, key) = node.files.svid(id::node_id(&domain(), NODE.0, NODE.1).unwrap().path());
+    let path = node.files.path("node.pem");
+    let store = TrustStore::from(node.files.bundle());
+    let renewed = Own::check(chain.clone(), key, &path, &store, Some(NODE), SystemTime::now()).unwrap();
+    node.handle.adopt(Arc::new(renewed)).await;
+    whole("a renewal", 2);
+    assert_eq!(standing().own.unwrap().chain, chain);
+    // A reload goes by the clock of now again, and keeps both keys: one of them is not due yet.
+    node.apply(vec![hour("/a"), hour("/b")]).await;
+    whole("a reload", 2);
+    let rotate = rotation::Request {
+        verb: rotation::Verb::Leaf,
+        override_reason: None,
+        istio_checked: None,
+        by: "a test".into(),
+    };
+    assert!(node.handle.rotate(&rotate, false).await.unwrap().applied);
+    whole("a rotation", 2);
+    node.handle
+        .federation()
+        .put(&Bundle::from_jwks(&partner, br#"{"keys":[],"spiffe_sequence":2}"#).unwrap().bundle);
+    while standing().trust.federated(&partner).and_then(Bundle::sequence) != Some(2) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    whole("the partner's next bundle", 2);
+}
+
+/// Every certificate that is known is listed, and partners' roots go by their domain.
+#[tokio::test]
+async fn roots_of_partners_are_listed_while_they_are_trusted() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let foreign = TrustDomain::parse("partner.example").unwrap();
+    let key = Key::generate(Curve::P256).unwrap();
+    let now = SystemTime::now().into();
+    let root = Authority::root(&foreign, key, time::Duration::days(9), serial(), now).unwrap();
+    node.handle.federation().put(&Bundle::parse(root.certificate()).unwrap());
+    let listed = || {
+        let all = node.handle.certificates();
+        all.into_iter().find(|c| c.kind == Kind::FederatedRoot)
+    };
+    while listed().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let info = listed().unwrap();
+    assert_eq!(
+        (info.spiffe_id.as_str(), info.not_after),
+        ("spiffe://partner.example", root.facts().not_after)
+    );
+    assert_eq!(node.handle.summary().0, Condition::Well);
+}
