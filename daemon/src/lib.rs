@@ -21,3 +21,4 @@ pub mod secret;
 pub mod secret_file;
 pub mod tunnel;
 pub mod unix_socket;
+mod wall_clock;

@@ -6,12 +6,13 @@
 #[path = "faketime/rig.rs"]
 mod rig;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_lab::{
     peers::{FAKETIME, installed},
     sandbox,
 };
+use nix::time::{ClockId, clock_gettime, clock_settime};
 use time::Duration as Span;
 
 use rig::{API, Rig, Stream};
@@ -93,5 +94,23 @@ fn a_slow_clock_harms_nobody() {
         // The clock is put right: nothing has to be restarted.
         rig.pass(Span::minutes(10));
         rig.wait_healthy();
+    });
+}
+
+/// The kernel tells of its own clock, which libfaketime does not touch: so that one is set as well, to what it shows.
+#[test]
+#[ignore = "sets the machine's clock to what it shows, which needs CAP_SYS_TIME; run it with -- --ignored"]
+fn a_clock_that_is_set_is_seen_at_once() {
+    run("a_clock_that_is_set_is_seen_at_once", |mut rig| {
+        rig.start();
+        let mut stream = Stream::open(&rig);
+        let first = stream.svid_at(rig.now());
+        let asked = Instant::now();
+        rig.pass(Span::minutes(45));
+        clock_settime(ClockId::CLOCK_REALTIME, clock_gettime(ClockId::CLOCK_REALTIME).unwrap()).unwrap();
+        let second = stream.svid_at(rig.now());
+        assert_ne!(first.serial, second.serial);
+        // A stream looks by itself after a minute.
+        assert!(asked.elapsed() < Duration::from_secs(20), "seen after {:?}", asked.elapsed());
     });
 }

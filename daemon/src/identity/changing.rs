@@ -111,6 +111,15 @@ impl Handle {
         Some(issuer.publish_due(now))
     }
 
+    /// The clock was set: certificates and keys begin and end at other times than everybody reckoned with when he went to sleep.
+    pub(super) async fn look_again(&self, now: SystemTime) {
+        self.republish(now).await;
+        self.hand_out(&self.loaded());
+        if let Some(rotation) = &self.0.rotation {
+            rotation.look_again();
+        }
+    }
+
     fn install_and_tell(&self, loaded: Loaded) {
         for change in self.install(loaded) {
             tracing::info!("{change}");

@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     certificates::{CertificateInfo, Ledger},
-    changing,
+    changing, clock,
     config::{Config, IssuerConfig, WorkloadApiConfig},
     enroll::{self, Fleet, Tokens, TrustState, agent},
     error::Error,
@@ -113,6 +113,7 @@ impl Handle {
         inner.tasks.spawn(changing::listen(self.clone(), self.heard(), shutdown()));
         inner.tasks.spawn(changing::follow_federation(self.clone(), shutdown()));
         inner.tasks.spawn(publishing::run(self.clone()));
+        inner.tasks.spawn(clock::follow(self.clone(), shutdown()));
     }
 
     // A change is complete before it is put in: whoever panicked left the one before.

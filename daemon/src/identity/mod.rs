@@ -10,6 +10,7 @@ pub mod attest;
 pub mod audit;
 mod certificates;
 mod changing;
+mod clock;
 mod condition;
 mod config;
 pub mod enroll;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::handle::Handle;
 
-/// Longest sleep: the wall clock may jump, and keys live by the wall clock.
+/// Longest sleep, where nobody tells that the wall clock was set (`clock.rs`).
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 const MIN_SLEEP: Duration = Duration::from_secs(1);
 

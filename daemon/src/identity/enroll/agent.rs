@@ -31,7 +31,7 @@ use crate::identity::{
 };
 use crate::secret_file::Rule;
 
-/// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
+/// Longest sleep, where nobody tells that the wall clock was set (`clock.rs`).
 const MAX_SLEEP: Duration = Duration::from_secs(30);
 /// Shortest, so that a clock that runs wild can't make this a busy loop.
 const MIN_SLEEP: Duration = Duration::from_millis(50);

@@ -92,6 +92,11 @@ impl Rotation {
         Ok(in_force)
     }
 
+    /// What is due may be due now: the clock was set.
+    pub(super) fn look_again(&self) {
+        self.0.wake.notify_one();
+    }
+
     /// Plans a command; unless `dry_run`, carries it out. A refusal is an outcome, not an error.
     pub(super) fn order(&self, request: &Request, dry_run: bool, now: SystemTime) -> Result<Outcome, Error> {
         let outcome = order::order(&mut self.lock(), request, dry_run, seconds(now));

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Request, Rotation, Verb, seconds};
 use crate::identity::Handle;
 
-/// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
+/// Longest sleep, where nobody tells that the wall clock was set (`clock.rs`).
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// How long after a refusal it is tried again, if nobody reports anything before.
 const RETRY: Duration = Duration::from_secs(10);

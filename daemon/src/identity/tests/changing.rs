@@ -119,3 +119,21 @@ async fn roots_of_partners_are_listed_while_they_are_trusted() {
     );
     assert_eq!(node.handle.summary().0, Condition::Well);
 }
+
+/// As when the clock was set: everybody looks, and nobody is sent anything that has not changed.
+#[tokio::test]
+async fn who_is_told_of_a_jump_looks_and_is_sent_what_changed() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let mut stream = node.fetch().await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    let mut live = node.handle.live();
+    live.mark_unchanged();
+    node.handle.look_again(SystemTime::now()).await;
+    assert!(live.has_changed().unwrap(), "connections and renewal look again");
+    let more = tokio::time::timeout(Duration::from_millis(200), stream.message()).await;
+    assert!(more.is_err(), "nothing has changed: {more:?}");
+
+    // Half a day later a new key for tokens is due: it is there at once, not when its maker wakes.
+    node.handle.look_again(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
+    assert_eq!(node.handle.trust().unwrap().own().jwt_authorities().len(), 2);
+}

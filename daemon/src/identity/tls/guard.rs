@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{Allow, Live};
 use crate::leash::Leash;
 
-/// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
+/// Longest sleep, where nobody tells that the wall clock was set (`clock.rs`).
 const MAX_SLEEP: Duration = Duration::from_secs(30);
 
 /// What a connection lives by. [`Check::now`] is asked before each call, and by the connection's own [`Guarded`].

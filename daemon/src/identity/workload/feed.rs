@@ -36,7 +36,7 @@ use crate::{
     log_limit::Limit,
 };
 
-/// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
+/// Longest sleep, where nobody tells that the wall clock was set (`clock.rs`).
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
 /// What all calls of a server share.
