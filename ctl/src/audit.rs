@@ -1,6 +1,7 @@
 //! `isthmusctl audit`: reads the issuer's log and holds it against its chain and its signed head. Asks no daemon.
 
 mod cli;
+mod consistency;
 mod files;
 mod head;
 mod prove;
@@ -19,10 +20,17 @@ pub(crate) use cli::AuditVerb;
 pub(crate) fn run(output: &Output, verb: AuditVerb) -> Result<(), Failure> {
     match verb {
         AuditVerb::Head { log, trust } => output.print(&head::show(&log.file, trust.bundle.as_deref())?),
-        AuditVerb::Verify { log, trust } => {
-            output.print(&verify::verify(&log.file, trust.bundle.as_deref())?)
+        AuditVerb::Verify { log, trust, since } => {
+            output.print(&verify::verify(&log.file, trust.bundle.as_deref(), &since)?)
         }
         AuditVerb::Search { log, query } => output.print(&search::search(&log.file, query)?),
-        AuditVerb::Prove { log, serial } => output.print(&prove::prove(&log.file, &serial)?),
+        AuditVerb::Prove { log, what } => match (what.serial, what.since) {
+            (Some(serial), _) => output.print(&prove::prove(&log.file, &serial)?),
+            (None, Some(since)) => output.print(&consistency::prove(&log.file, &since)?),
+            (None, None) => Err(Failure::usage("give --serial or --since")),
+        },
+        AuditVerb::Check { proof, since, trust } => {
+            output.print(&consistency::check(&proof, &since, trust.bundle.as_deref())?)
+        }
     }
 }

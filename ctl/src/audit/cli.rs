@@ -23,6 +23,9 @@ pub(crate) enum AuditVerb {
         log: Log,
         #[command(flatten)]
         trust: Trust,
+        /// A head that was kept: the log must begin with all that it covers. May be given several times.
+        #[arg(long = "consistent-with", value_name = "HEAD")]
+        since: Vec<PathBuf>,
     },
     /// Lists records; all conditions must hold.
     Search {
@@ -31,14 +34,35 @@ pub(crate) enum AuditVerb {
         #[command(flatten)]
         query: Conditions,
     },
-    /// Proves that a record is in the log under its signed head (RFC 6962 section 2.1.1).
+    /// Proves that a record is in the log under its signed head, or that the head continues one that was kept (RFC 9162 section 2.1).
     Prove {
         #[command(flatten)]
         log: Log,
-        /// Serial number of the certificate.
-        #[arg(long, value_name = "HEX")]
-        serial: String,
+        #[command(flatten)]
+        what: Statement,
     },
+    /// Checks a proof of `prove --since` where the head was kept; needs no log.
+    Check {
+        /// What `isthmusctl audit prove --since HEAD -o json` printed.
+        proof: PathBuf,
+        /// The head that was kept.
+        #[arg(long = "consistent-with", value_name = "HEAD")]
+        since: PathBuf,
+        #[command(flatten)]
+        trust: Trust,
+    },
+}
+
+/// What is to be proven.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Statement {
+    /// That the certificate with this serial number is in the log.
+    #[arg(long, value_name = "HEX")]
+    pub(crate) serial: Option<String>,
+    /// That the log still has all that this head covers: a copy of the head file, or what `isthmusctl audit head -o json` printed.
+    #[arg(long, value_name = "HEAD")]
+    pub(crate) since: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

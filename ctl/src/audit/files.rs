@@ -35,10 +35,10 @@ pub(super) fn all(path: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// File, line and reason of a break; a file that cannot be read.
 pub(super) fn read(
     path: &Path,
-    head: Option<Head>,
+    heads: impl IntoIterator<Item = Head>,
     mut each: impl FnMut(Record),
 ) -> Result<Verifier, Failure> {
-    let mut verifier = Verifier::new(head);
+    let mut verifier = Verifier::new(heads);
     for file in all(path)? {
         verifier.file();
         lines(&file, |line| {
@@ -49,6 +49,12 @@ pub(super) fn read(
     }
     verifier.finish().map_err(|broken| broken_at(path, &broken))?;
     Ok(verifier)
+}
+
+/// A proof is computed over all records.
+pub(super) fn beginning_is_missing(first: u64) -> Failure {
+    Failure::failed(format!("the log here begins with record {first}; a proof needs all before it"))
+        .with_help("put the archived files back beside the newest one")
 }
 
 fn broken_at(file: &Path, broken: &isthmus_pki::audit::Broken) -> Failure {

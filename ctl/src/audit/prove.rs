@@ -40,9 +40,7 @@ pub(super) fn prove(path: &Path, serial: &str) -> Result<ProofDocument, Failure>
     })?;
     let record = found.ok_or_else(|| Failure::failed(format!("no record has serial {serial}")))?;
     if verifier.first() != 1 {
-        let what =
-            format!("the log here begins with record {}; a proof needs all before it", verifier.first());
-        return Err(Failure::failed(what).with_help("put the archived files back beside the newest one"));
+        return Err(files::beginning_is_missing(verifier.first()));
     }
     let index = record.seq - 1;
     let ranges = proof::inclusion(index, head.size).ok_or_else(|| {

@@ -37,11 +37,12 @@ fn root() -> Authority {
 }
 
 impl Log {
-    /// Three files of four records: one that opens it, three certificates with serials 1, 2, 3... The head covers all.
+    /// Three files of four records: one that opens it, three certificates with serials 1, 2, 3... The head covers all; `kept` is the
+    /// one after the first file.
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.jsonl");
-        let mut chain = Chain::default();
+        let (mut chain, mut kept) = (Chain::default(), None);
         for file in 0..3 {
             let first = chain.size() + 1;
             let mut text = Vec::new();
@@ -50,11 +51,19 @@ impl Log {
                 .for_each(|n| chain.append(&entry(Kind::X509, &format!("{:02x}", file * 3 + n)), &mut text));
             let name = if file == 2 { "audit.jsonl".into() } else { names::full_file("audit.jsonl", first) };
             fs::write(dir.path().join(name), text).expect("written");
+            kept = kept.or_else(|| Some(Head::of(chain.tree(), NOW)));
         }
         let (root, log) = (root(), Self { dir, path });
         log.write("root.pem", &bundle::to_pem([root.certificate()]));
-        log.write("audit.jsonl.head", &Head::of(chain.tree(), NOW).sign(&site_ca(&root)).expect("signed"));
+        let site = site_ca(&root);
+        let sign = |head: &Head| head.sign(&site).expect("signed");
+        log.write("audit.jsonl.head", &sign(&Head::of(chain.tree(), NOW)));
+        log.write("kept", &sign(&kept.expect("a first file")));
         log
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -62,7 +71,7 @@ impl Log {
     }
 
     fn verify(&self) -> Result<verify::VerifiedDocument, Failure> {
-        verify::verify(&self.path, Some(&self.dir.path().join("root.pem")))
+        verify::verify(&self.path, Some(&self.file("root.pem")), &[])
     }
 
     /// Changes a file and says what `verify` says then.
@@ -161,4 +170,65 @@ fn a_proof_convinces_who_has_the_head_alone() {
     let leaf = hash(&document["record"]["hash"]);
     assert!(proof::verify_inclusion(leaf, 6, head.size, &path, head.root));
     assert!(matches!(prove::prove(&log.path, "ff"), Err(Failure::Told { .. })));
+}
+
+#[test]
+fn who_kept_a_head_sees_that_the_log_continues_it() {
+    let log = Log::new();
+    let document = json(&verify::verify(&log.path, None, &[log.file("kept")]).expect("continued"));
+    assert_eq!((&document["kept"][0]["records"], &document["kept"][0]["met"]), (&4.into(), &true.into()));
+
+    let proof = serde_json::to_string(&consistency::prove(&log.path, &log.file("kept")).expect("proven"));
+    log.write("proof.json", &proof.expect("JSON"));
+    // What `audit head -o json` prints is as good as the file.
+    let printed = head::show(&log.path, None).expect("a head");
+    log.write("printed", &serde_json::to_string(&printed).expect("JSON"));
+    // Without the log from here on.
+    fs::remove_file(&log.path).expect("there");
+    let check = |head: &str, roots: &str| {
+        consistency::check(&log.file("proof.json"), &log.file(head), Some(&log.file(roots)))
+    };
+    let checked = json(&check("kept", "root.pem").expect("holds"));
+    assert_eq!((&checked["first"], &checked["head"]["records"]), (&4.into(), &12.into()));
+    assert_eq!(checked["head"]["trusted"], true);
+    let Err(Failure::Told { code: 1, what, .. }) = check("printed", "root.pem") else {
+        panic!("another start")
+    };
+    assert!(what.contains("begins at 4 records") && what.contains("covers 12"), "{what}");
+    log.write("other.pem", &bundle::to_pem([root().certificate()]));
+    let Err(Failure::Told { what, .. }) = check("kept", "other.pem") else { panic!("another root") };
+    assert!(what.contains("not signed by a site CA of these roots"), "{what}");
+}
+
+#[test]
+fn a_log_that_was_begun_anew_does_not_continue_the_head_that_was_kept() {
+    let (log, other) = (Log::new(), Log::new());
+    // The owner of the machine writes another history, and signs it.
+    let mut chain = Chain::default();
+    let mut text = Vec::new();
+    chain.open(&entry(Kind::Opened, ""), &mut text);
+    (1..12).for_each(|_| chain.append(&entry(Kind::X509, "ee"), &mut text));
+    for full in ["audit.jsonl.000000000001", "audit.jsonl.000000000005"] {
+        fs::remove_file(other.file(full)).expect("there");
+    }
+    other.write("audit.jsonl", &String::from_utf8(text).expect("JSON"));
+    other.write("audit.jsonl.head", &Head::of(chain.tree(), NOW).sign(&site_ca(&root())).expect("signed"));
+    assert!(verify::verify(&other.path, None, &[]).is_ok(), "by itself it is whole");
+    for failure in [
+        verify::verify(&other.path, None, &[log.file("kept")]).map(|_| ()).expect_err("another history"),
+        consistency::prove(&other.path, &log.file("kept")).map(|_| ()).expect_err("another history"),
+    ] {
+        let Failure::Told { code: 1, what, .. } = failure else { panic!("{failure:?}") };
+        assert!(what.contains("audit.jsonl: line 4") && what.contains("the signed head says"), "{what}");
+    }
+    // One that is shorter than what was seen.
+    fs::copy(log.file("kept"), log.file("audit.jsonl.head")).expect("copied");
+    let signed = Log::new();
+    let Err(Failure::Told { what, help, .. }) =
+        consistency::prove(&log.path, &signed.file("audit.jsonl.head"))
+    else {
+        panic!("a cut log")
+    };
+    assert!(what.contains("covers 12 records, the log's own head 4"), "{what}");
+    assert!(help.is_some());
 }

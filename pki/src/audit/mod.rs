@@ -5,9 +5,11 @@
 //! repeats the peaks of the tree up to there, so that a file can be checked and continued without those before it.
 //!
 //! [`Chain`] writes lines and owns no file; [`Verifier`] reads them, one by one, and names the first that is wrong; [`Tree`] makes
-//! heads, [`proof`] shows that a record is under a head or that one head continues another, [`Query`] finds records.
+//! heads, [`proof`] shows that a record is under a head or that one head continues another, [`Consistency`] is the latter for somebody
+//! without a log, [`Query`] finds records.
 
 mod chain;
+mod consistency;
 mod hash;
 mod head;
 pub mod names;
@@ -18,6 +20,7 @@ mod tree;
 mod verify;
 
 pub use chain::Chain;
+pub use consistency::{Consistency, MAX_PROOF, Unproven};
 pub use hash::Hash;
 pub use head::{Head, HeadError, SignedHead};
 pub use record::{Entry, Kind, MAX_LINE, Malformed, Record};

@@ -149,6 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::audit::tree::tests::{LEAVES, ROOTS, leaf};
 
     fn leaves(size: u64) -> Vec<Hash> {
         (0..size).map(|index| Hash::leaf(&index.to_be_bytes())).collect()
@@ -177,6 +178,48 @@ mod tests {
         assert_eq!(consistency(4, 7).unwrap(), vec![4..7]);
         assert_eq!(consistency(6, 7).unwrap(), [4..6, 6..7, 0..4]);
         assert_eq!((inclusion(7, 7), consistency(0, 7), consistency(8, 7)), (None, None, None));
+    }
+
+    const A: &str = "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d";
+    const B: &str = "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7";
+    const AB: &str = "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125";
+    const CD: &str = "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e";
+    const ABCD: &str = "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7";
+    const E: &str = "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b";
+    const EF: &str = "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a";
+    const GH: &str = "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0";
+    const EFGH: &str = "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4";
+
+    fn hashes(texts: &[&str]) -> Vec<Hash> {
+        texts.iter().map(|text| Hash::from_hex(text.as_bytes()).unwrap()).collect()
+    }
+
+    /// The leaves are those of the tree that Certificate Transparency implementations share, and so are the proofs.
+    #[test]
+    fn proofs_are_those_of_certificate_transparency() {
+        let all: Vec<Hash> = (0..LEAVES.len()).map(leaf).collect();
+        let root = |size: u64| hashes(&[ROOTS[usize::try_from(size).unwrap() - 1]])[0];
+        let head = |size: u64| &all[..usize::try_from(size).unwrap()];
+        // Index from 0, size, path.
+        for (index, size, path) in [
+            (0, 1, &[][..]),
+            (0, 8, &[B, CD, EFGH]),
+            (5, 8, &[E, GH, ABCD]),
+            (2, 3, &[AB]),
+            (1, 5, &[A, CD, E]),
+        ] {
+            let path = hashes(path);
+            assert_eq!(gather(inclusion(index, size).unwrap(), head(size)), path, "{index} of {size}");
+            let leaf = all[usize::try_from(index).unwrap()];
+            assert!(verify_inclusion(leaf, index, size, &path, root(size)), "{index} of {size}");
+        }
+        for (first, size, path) in
+            [(1, 1, &[][..]), (1, 8, &[B, CD, EFGH]), (6, 8, &[EF, GH, ABCD]), (2, 5, &[CD, E])]
+        {
+            let path = hashes(path);
+            assert_eq!(gather(consistency(first, size).unwrap(), head(size)), path, "{first} to {size}");
+            assert!(verify_consistency(first, root(first), size, root(size), &path), "{first} to {size}");
+        }
     }
 
     #[test]

@@ -75,13 +75,13 @@ pub struct Verifier {
     chain: Option<Chain>,
     first: u64,
     line: u64,
-    head: Option<Head>,
+    heads: Vec<Head>,
 }
 
 impl Verifier {
-    /// `head`: a signed one, which the log must agree with.
-    pub fn new(head: Option<Head>) -> Self {
-        Self { head, ..Self::default() }
+    /// `heads`: signed ones, which the log must agree with.
+    pub fn new(heads: impl IntoIterator<Item = Head>) -> Self {
+        Self { heads: heads.into_iter().collect(), ..Self::default() }
     }
 
     /// The next line is the first of a file.
@@ -108,26 +108,27 @@ impl Verifier {
             }
         };
         chain.follow(&record)?;
-        self.check_head()?;
+        self.check_heads()?;
         Ok(record)
     }
 
-    fn check_head(&self) -> Result<(), Reason> {
-        let (Some(head), Some(chain)) = (&self.head, &self.chain) else { return Ok(()) };
-        let found = chain.tree().root();
-        if chain.size() != head.size || found == head.root {
-            return Ok(());
+    fn check_heads(&self) -> Result<(), Reason> {
+        let Some(chain) = &self.chain else { return Ok(()) };
+        for head in self.heads.iter().filter(|head| head.size == chain.size()) {
+            let found = chain.tree().root();
+            if found != head.root {
+                return Err(Reason::Head { size: head.size, expected: head.root, found });
+            }
         }
-        Err(Reason::Head { size: head.size, expected: head.root, found })
+        Ok(())
     }
 
     /// After the last line: are all records there that were signed for?
     pub fn finish(&self) -> Result<(), Broken> {
         let found = self.size();
-        match &self.head {
-            Some(head) if head.size > found => {
-                let reason = Reason::Shorter { expected: head.size, found };
-                Err(Broken { line: self.line, reason })
+        match self.heads.iter().map(|head| head.size).max() {
+            Some(expected) if expected > found => {
+                Err(Broken { line: self.line, reason: Reason::Shorter { expected, found } })
             }
             _ => Ok(()),
         }
@@ -148,10 +149,9 @@ impl Verifier {
         self.chain.as_ref().map_or(0, Chain::size)
     }
 
-    /// Was the signed head among what was read?
-    pub fn met_head(&self) -> bool {
-        let covers = |head: &Head| self.first <= head.size && head.size <= self.size();
-        self.chain.is_some() && self.head.as_ref().is_some_and(covers)
+    /// Is the last record of this head among those that were read, so that it was held against them?
+    pub fn met(&self, head: &Head) -> bool {
+        self.chain.is_some() && self.first <= head.size && head.size <= self.size()
     }
 }
 
@@ -196,8 +196,8 @@ mod tests {
         (files, chain)
     }
 
-    fn verify(files: &[Vec<Vec<u8>>], head: Option<Head>) -> Result<Verifier, Broken> {
-        let mut verifier = Verifier::new(head);
+    fn verify(files: &[Vec<Vec<u8>>], heads: impl IntoIterator<Item = Head>) -> Result<Verifier, Broken> {
+        let mut verifier = Verifier::new(heads);
         for file in files {
             verifier.file();
             for line in file {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn broken(files: &[Vec<Vec<u8>>]) -> (u64, Reason) {
-        let Broken { line, reason } = verify(files, None).unwrap_err();
+        let Broken { line, reason } = verify(files, []).unwrap_err();
         (line, reason)
     }
 
@@ -220,15 +220,20 @@ mod tests {
     #[test]
     fn a_whole_log_verifies_and_so_does_its_last_file_alone() {
         let (files, chain) = log();
-        let whole = verify(&files, Some(head(&chain))).unwrap();
+        let whole = verify(&files, [head(&chain)]).unwrap();
         assert_eq!(
-            (whole.chain(), whole.first(), whole.size(), whole.met_head()),
+            (whole.chain(), whole.first(), whole.size(), whole.met(&head(&chain))),
             (Some(&chain), 1, 5, true)
         );
-        let last = verify(&files[1..], Some(head(&chain))).unwrap();
-        assert_eq!((last.chain(), last.first(), last.met_head()), (Some(&chain), 4, true));
-        let earlier = verify(&files[..1], None).unwrap();
-        assert!(!verify(&files[1..], Some(head(earlier.chain().unwrap()))).unwrap().met_head());
+        let last = verify(&files[1..], [head(&chain)]).unwrap();
+        assert_eq!((last.chain(), last.first(), last.met(&head(&chain))), (Some(&chain), 4, true));
+        let earlier = head(verify(&files[..1], []).unwrap().chain().unwrap());
+        assert!(!verify(&files[1..], [earlier.clone()]).unwrap().met(&earlier));
+        // Each of several heads counts.
+        assert!(verify(&files, [earlier.clone(), head(&chain)]).unwrap().met(&earlier));
+        let other = Head { root: Hash::empty(), ..earlier };
+        let error = verify(&files, [head(&chain), other]).unwrap_err();
+        assert!(matches!(error, Broken { line: 3, reason: Reason::Head { size: 3, .. } }), "{error}");
     }
 
     #[test]
@@ -272,11 +277,11 @@ mod tests {
         let head = head(&chain);
         let mut short = files.clone();
         short[1].pop();
-        let error = verify(&short, Some(head.clone())).unwrap_err();
+        let error = verify(&short, [head.clone()]).unwrap_err();
         assert_eq!(error.reason, Reason::Shorter { expected: 5, found: 4 });
         assert!(error.to_string().contains("the last 1 were removed"), "{error}");
         let other = Head { root: Hash::empty(), ..head };
-        let error = verify(&files, Some(other)).unwrap_err();
+        let error = verify(&files, [other]).unwrap_err();
         assert!(matches!(error, Broken { line: 2, reason: Reason::Head { size: 5, .. } }));
     }
 
@@ -285,7 +290,7 @@ mod tests {
     fn a_log_of_another_hand_verifies() {
         let text = include_str!("../../../tests/fuzz/seeds/audit_log/three");
         let lines = text.lines().map(|line| line.as_bytes().to_vec()).collect();
-        assert_eq!(verify(&[lines], None).unwrap().size(), 3);
+        assert_eq!(verify(&[lines], []).unwrap().size(), 3);
     }
 
     #[test]
@@ -300,7 +305,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_lines_never_panic(lines in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..8)) {
-            prop_assert!(lines.is_empty() || verify(&[lines], None).is_err());
+            prop_assert!(lines.is_empty() || verify(&[lines], []).is_err());
         }
     }
 }
