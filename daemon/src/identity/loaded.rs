@@ -65,7 +65,7 @@ impl Loaded {
         })
     }
 
-    /// A site CA may be in the node's chain, in `[issuer]` and in a rotation: it is listed once.
+    /// A site CA may be in the node's chain, in `[issuer]` and in a rotation: it is listed once, with the file that it issues from.
     pub(super) fn certificates(&self) -> Vec<CertificateInfo> {
         let mut all = self.material.as_ref().map(Material::certificates).unwrap_or_default();
         let asks = self.config.as_ref().is_some_and(|config| !config.issuers.is_empty());
@@ -74,6 +74,10 @@ impl Loaded {
             node.for_each(|c| c.renew_at = Some(own.renewal().renew_at()));
         }
         let issuer = self.issuer.as_ref().map(|issuer| issuer.certificate());
+        let in_chain = all.iter_mut().find(|known| issuer.is_some_and(|ca| ca.sha256 == known.sha256));
+        if let Some((known, ca)) = in_chain.zip(issuer) {
+            known.path.clone_from(&ca.path);
+        }
         for ca in issuer.into_iter().chain(&self.site_cas) {
             if all.iter().all(|known| known.sha256 != ca.sha256) {
                 all.push(ca.clone());
@@ -86,11 +90,15 @@ impl Loaded {
     pub(super) fn changes_since(&self, old: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         let (old_list, new_list) = (old.certificates(), self.certificates());
-        for certificate in new_list.iter().filter(|c| !old_list.contains(c)) {
+        // One that is merely read from another file now, or renewed at another time, neither comes nor goes.
+        let lacks = |list: &[CertificateInfo], one: &CertificateInfo| {
+            list.iter().all(|other| (other.kind, &other.sha256) != (one.kind, &one.sha256))
+        };
+        for certificate in new_list.iter().filter(|c| lacks(&old_list, c)) {
             let CertificateInfo { kind, spiffe_id, not_after, .. } = certificate;
             changes.push(format!("identity: {} {spiffe_id}, valid until {}", kind.as_str(), utc(*not_after)));
         }
-        for certificate in old_list.iter().filter(|c| !new_list.contains(c)) {
+        for certificate in old_list.iter().filter(|c| lacks(&new_list, c)) {
             let CertificateInfo { kind, serial, .. } = certificate;
             changes.push(format!("identity: {} with serial {serial} is no longer used", kind.as_str()));
         }

@@ -157,3 +157,19 @@ async fn a_site_ca_out_of_its_time_issues_nothing_and_stops_nothing() {
     shutdown.cancel();
     handle.stopped().await;
 }
+
+/// A node whose SVID comes from its own site CA has that CA in two files.
+#[tokio::test]
+async fn a_site_ca_that_stands_in_two_files_neither_comes_nor_goes() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let file = || {
+        let all = node.handle.certificates();
+        all.into_iter().find(|c| c.kind == Kind::SiteCa).unwrap().path.unwrap()
+    };
+    assert_eq!(file(), node.files.path("site-ca.pem"), "where it issues from");
+    // Another SVID, under the same CA, which is in its chain again.
+    node.files.new_node(NODE.0, NODE.1);
+    let changes = node.apply(vec![hour("/a")]).await;
+    assert!(changes.iter().any(|change| change.contains("node-svid")), "{changes:?}");
+    assert!(!changes.iter().any(|change| change.contains("site-ca")), "{changes:?}");
+}
