@@ -102,6 +102,10 @@ pub struct BasicConstraints {
 pub struct KeyUsage {
     /// digitalSignature
     pub digital_signature: bool,
+    /// keyEncipherment
+    pub key_encipherment: bool,
+    /// keyAgreement
+    pub key_agreement: bool,
     /// keyCertSign
     pub key_cert_sign: bool,
     /// cRLSign
@@ -173,6 +177,8 @@ impl Facts {
             ParsedExtension::KeyUsage(usage) => {
                 self.key_usage = Some(KeyUsage {
                     digital_signature: usage.digital_signature(),
+                    key_encipherment: usage.key_encipherment(),
+                    key_agreement: usage.key_agreement(),
                     key_cert_sign: usage.key_cert_sign(),
                     crl_sign: usage.crl_sign(),
                     critical,

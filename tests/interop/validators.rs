@@ -2,16 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
+#[path = "validators/envoy.rs"]
+mod envoy;
 #[path = "validators/programs.rs"]
 mod programs;
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use isthmus_lab::{
     bins::Bins,
     corpus::{Case, corpus},
     forge::{Forged, ca_params},
-    peers::installed,
+    peers::{ENVOY, installed},
+    sandbox,
 };
 use isthmus_pki::{
     Authority, Curve, Key, Profile, Serial, TrustDomain,
@@ -55,6 +58,23 @@ fn go_says_what_we_predict() {
     let verdicts = go.judge(&cases);
     let wrong = wrong(Family::Go, &cases, |case| verdicts[case.name].clone());
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A real Envoy in both parts: shown the chain by a client, and by a server.
+#[test]
+fn envoy_says_what_we_predict() {
+    const TEST: &str = "envoy_says_what_we_predict";
+    if !installed(TEST, &[ENVOY]) {
+        return;
+    }
+    sandbox::run(TEST, || {
+        let cases = corpus(OffsetDateTime::now_utc()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let verdicts = envoy::judge(dir.path(), &cases, &cases[0]);
+        let verdicts: BTreeMap<&str, Verdicts> = cases.iter().map(|case| case.name).zip(verdicts).collect();
+        let wrong = wrong(Family::Envoy, &cases, |case| verdicts[case.name].clone());
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    });
 }
 
 /// GnuTLS has no family of ours: it must take what is sound, and refuse what is broken by everybody's rules.

@@ -34,7 +34,7 @@ pub enum Family {
     OpenSsl,
     /// rustls with webpki 0.103.
     Rustls,
-    /// BoringSSL as Envoy's TLS context uses it.
+    /// BoringSSL as the TLS context of Envoy 1.40 uses it.
     Envoy,
 }
 

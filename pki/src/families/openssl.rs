@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 32;
 pub(super) enum Dialect {
     /// `openssl verify -x509_strict`.
     Strict,
-    /// Envoy: an anchor need not be self-signed.
+    /// Envoy: an anchor need not be self-signed, and has every right that it is used for. Its dates and its name constraints count.
     Envoy,
 }
 
@@ -30,22 +30,19 @@ pub(super) fn refusals(parsed: &Parsed, purpose: Purpose, dialect: Dialect) -> V
     for (depth, certificate) in path.iter().enumerate() {
         let anchor = depth == last && depth > 0;
         reasons.extend(dates(certificate, anchor, parsed));
-        if let Some(oid) = certificate.unknown_critical.first() {
-            let what = format!("{} has critical extension {oid}", certificate.label());
-            reasons.push(Reason { rule: Rule::UnknownCritical, what });
+        if !(anchor && dialect == Dialect::Envoy) {
+            reasons.extend(rights(certificate, &path[..depth], anchor));
         }
-        if depth > 0 {
-            reasons.extend(issuer(certificate, &path[..depth], anchor));
-            reasons.extend(constrained(&path[..depth], certificate));
-        }
+        reasons.extend(constrained(&path[..depth], certificate));
         if dialect == Dialect::Strict {
             let strict =
                 strict(certificate, depth == last).map(|what| format!("{}: {what}", certificate.label()));
             reasons.extend(strict.map(|what| Reason { rule: Rule::Strict, what }));
         }
     }
-    reasons.extend(leaf_key_usage(path[0]));
-    reasons.extend(extended_key_usage(&path, purpose));
+    reasons.extend(leaf_key_usage(path[0], purpose, dialect));
+    let without_anchor = dialect == Dialect::Envoy && last > 0;
+    reasons.extend(extended_key_usage(if without_anchor { &path[..last] } else { &path }, purpose));
     reasons.extend(revocation(&path, parsed));
     reasons
 }
@@ -109,6 +106,16 @@ fn dates(certificate: &Certificate, anchor: bool, parsed: &Parsed) -> Option<Rea
     Some(Reason { rule, what: format!("{}: {why}", certificate.label()) })
 }
 
+/// What is in a certificate must be known, and one that issued must be allowed to.
+fn rights(certificate: &Certificate, below: &[&Certificate], anchor: bool) -> Vec<Reason> {
+    let unknown = certificate.unknown_critical.first().map(|oid| {
+        let what = format!("{} has critical extension {oid}", certificate.label());
+        Reason { rule: Rule::UnknownCritical, what }
+    });
+    let issued = if below.is_empty() { Vec::new() } else { issuer(certificate, below, anchor) };
+    unknown.into_iter().chain(issued).collect()
+}
+
 fn issuer(ca: &Certificate, below: &[&Certificate], anchor: bool) -> Vec<Reason> {
     let not_ca = (!ca.facts.is_ca())
         .then(|| Reason { rule: Rule::NotCa, what: format!("{} issued, but is not a CA", ca.label()) });
@@ -123,11 +130,14 @@ fn constrained(below: &[&Certificate], ca: &Certificate) -> Option<Reason> {
     Some(Reason { rule: Rule::NameConstraints, what })
 }
 
-/// With an ECDSA key a peer proves itself by a signature, so that bit must be there if keyUsage is.
-fn leaf_key_usage(leaf: &Certificate) -> Option<Reason> {
-    let lacks = leaf.facts.key_usage.is_some_and(|usage| !usage.digital_signature);
+/// With an ECDSA key a peer proves itself by a signature, so BoringSSL wants that bit if keyUsage is there. OpenSSL is content with any
+/// bit that some cipher suite of the purpose needs.
+fn leaf_key_usage(leaf: &Certificate, purpose: Purpose, dialect: Dialect) -> Option<Reason> {
+    let usage = leaf.facts.key_usage?;
+    let agreed = usage.key_agreement || (usage.key_encipherment && purpose == Purpose::Server);
+    let fits = usage.digital_signature || (dialect == Dialect::Strict && agreed);
     let what = || format!("{}: its keyUsage lacks digitalSignature", leaf.label());
-    lacks.then(|| Reason { rule: Rule::LeafKeyUsage, what: what() })
+    (!fits).then(|| Reason { rule: Rule::LeafKeyUsage, what: what() })
 }
 
 /// What X509_V_FLAG_X509_STRICT adds.

@@ -53,7 +53,9 @@ impl Rule {
             Self::NegativeSerial => {
                 "Go 1.23 and newer can't parse a negative serial number; the C libraries take it"
             }
-            Self::UnknownCritical => "each knows other extensions",
+            Self::UnknownCritical => {
+                "each knows other extensions, and rustls and Envoy take an anchor with any"
+            }
             Self::NoPath => {
                 "OpenSSL and BoringSSL follow the one issuer that names and key identifiers point to, Go and rustls try every one; an issuer without keyCertSign is none for some"
             }
@@ -63,19 +65,19 @@ impl Rule {
                 "rustls takes only name, key and name constraints from an anchor: its dates never count there"
             }
             Self::NotCa | Self::KeyCertSign => {
-                "rustls does not look at keyCertSign of a CA nor at any rights of an anchor, Go lets a missing keyUsage pass"
+                "rustls does not look at keyCertSign of a CA nor at any rights of an anchor, Envoy at none of an anchor but keyCertSign, Go lets a missing keyUsage pass"
             }
             Self::PathLen => "they count self-issued certificates differently",
-            Self::AnchorPathLen => "rustls ignores the path length of an anchor",
+            Self::AnchorPathLen => "rustls and Envoy ignore the path length of an anchor",
             Self::AnchorNotRoot => {
                 "OpenSSL wants a self-signed anchor unless told -partial_chain; Go, rustls and Envoy do not"
             }
             Self::LeafIsCa => "rustls and the SPIFFE standard never take a CA for a peer; the others do",
             Self::LeafKeyUsage => {
-                "OpenSSL and BoringSSL hold the leaf's keyUsage against its purpose, Go and rustls do not"
+                "BoringSSL wants digitalSignature in a leaf's keyUsage, OpenSSL that or keyAgreement, Go and rustls do not look"
             }
             Self::ExtendedKeyUsage => {
-                "Go, OpenSSL and BoringSSL also hold the anchor's extKeyUsage against what is below it, rustls does not"
+                "Go and OpenSSL also hold the anchor's extKeyUsage against what is below it, rustls and Envoy do not"
             }
             Self::NameConstraints => {
                 "rustls (webpki 0.103.12 and newer) refuses every chain below a CA that constrains URIs, fulfilled or not; the others evaluate the constraint"

@@ -67,11 +67,15 @@ fn a_sound_chain_is_taken_by_all_and_damage_by_none() {
 }
 
 #[test]
-fn rustls_alone_does_not_see_dates_and_path_length_of_an_anchor() {
+fn rustls_alone_does_not_see_the_dates_of_an_anchor_and_envoy_none_of_its_rights() {
     let expired = mesh(|p| p.not_after = NOW - Duration::days(1), same, same);
     assert_eq!(expired.refused_by(), ["go", "openssl", "envoy"]);
     let short = mesh(|p| p.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)), same, same);
-    assert_eq!(short.refused_by(), ["go", "openssl", "envoy"]);
+    assert_eq!(short.refused_by(), ["go", "openssl"]);
+    let no_ca = mesh(|p| p.is_ca = IsCa::ExplicitNoCa, same, same);
+    assert_eq!(no_ca.refused_by(), ["go", "openssl"]);
+    let constrained = mesh(|p| p.custom_extensions.push(uri_constraint("other")), same, same);
+    assert_eq!(constrained.refused_by(), ALL, "its name constraints count");
     let question = Question {
         chain: &[expired.leaf.der, expired.ca.der],
         roots: &[expired.root.der],
@@ -97,7 +101,10 @@ fn key_usages_nest() {
     let server =
         |p: &mut CertificateParams| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     assert_eq!(mesh(same, server, same).refused_by(), ALL);
-    assert_eq!(mesh(server, same, same).refused_by(), ["go", "openssl", "envoy"], "the anchor's");
+    assert_eq!(mesh(server, same, same).refused_by(), ["go", "openssl"], "the anchor's");
+    let only = |usage| mesh(same, same, move |p| p.key_usages = vec![usage]).refused_by();
+    assert_eq!(only(KeyUsagePurpose::KeyAgreement), ["envoy"], "of the leaf");
+    assert_eq!(only(KeyUsagePurpose::KeyEncipherment), ["openssl", "envoy"], "a client has no use for it");
 }
 
 #[test]

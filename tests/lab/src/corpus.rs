@@ -120,6 +120,18 @@ fn spoiled(now: OffsetDateTime) -> Vec<(&'static str, Spoil, Spoil, Spoil)> {
         ("leaf not valid yet", none(), none(), early()),
         ("leaf for servers only", none(), none(), server()),
         ("leaf without key usages", none(), none(), spoil(|p, _| p.extended_key_usages.clear())),
+        (
+            "leaf that may not sign",
+            none(),
+            none(),
+            spoil(|p, _| p.key_usages = vec![KeyUsagePurpose::KeyAgreement]),
+        ),
+        (
+            "leaf that may only encipher keys",
+            none(),
+            none(),
+            spoil(|p, _| p.key_usages = vec![KeyUsagePurpose::KeyEncipherment]),
+        ),
         ("leaf with a critical extension of nobody's", none(), none(), critical()),
         ("CA expired", none(), expired(), none()),
         ("CA not valid yet", none(), early(), none()),
@@ -141,6 +153,9 @@ fn spoiled(now: OffsetDateTime) -> Vec<(&'static str, Spoil, Spoil, Spoil)> {
             none(),
         ),
         ("root that constrains URIs, fulfilled", constrain("test.example"), none(), none()),
+        ("root that constrains URIs, broken", constrain("other.example"), none(), none()),
+        ("root with a critical extension of nobody's", critical(), none(), none()),
+        ("root that is no CA", spoil(|p, _| p.is_ca = IsCa::ExplicitNoCa), none(), none()),
     ]
 }
 
@@ -169,7 +184,7 @@ fn rearranged(now: OffsetDateTime) -> Result<Vec<Case>> {
         case("another CA of the same name", &[&sound.leaf, &other.ca], &[&sound.root, &other.root]),
         case("root in the chain", &[&sound.leaf, &sound.ca, &sound.root], &[&sound.root]),
         case("an intermediate as the anchor", &[&sound.leaf], &[&sound.ca]),
-        case("a CA as the leaf", &[&sound.ca], &[&sound.root]),
+        Case { key: sound.ca.key.serialize_pem(), ..case("a CA as the leaf", &[&sound.ca], &[&sound.root]) },
         negative,
         mixed,
         forged,

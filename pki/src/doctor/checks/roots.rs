@@ -88,7 +88,7 @@ pub(super) fn anchors(inventory: &Inventory, now: OffsetDateTime, report: &mut R
                 .find(|r| ca.names_as_issuer(r) && ca.is_signed_by(r))
             {
                 let what = format!(
-                    "{} is below {}, whose pathLen of 0 allows no CA: rustls ignores that, the others refuse",
+                    "{} is below {}, whose pathLen of 0 allows no CA: rustls and Envoy ignore that, Go and OpenSSL refuse",
                     ca.label(),
                     root.label()
                 );
