@@ -173,6 +173,9 @@ impl Document for SvidsDocument {
     fn lay_out(&self, now: Moment, page: &mut Page) {
         let header = ["SPIFFE ID", "HINT", "ISSUED", "EXPIRES", "SERIAL", "ISSUER"];
         page.table(header, self.svids.iter().map(|svid| svid.row(now)), "no identities");
+        for domain in &self.federated_trust_domains {
+            page.line(format!("with the bundle of {domain}"));
+        }
         for path in &self.written {
             page.line(format!("wrote {path}"));
         }

@@ -14,6 +14,7 @@ pub mod link;
 pub mod mesh;
 pub mod netns;
 pub mod node;
+pub mod page;
 pub mod peers;
 pub mod pki;
 pub mod probe;

@@ -6,12 +6,12 @@ use std::{
 };
 
 use anyhow::Result;
-use isthmus_pki::{Authority, Curve, Key, Profile, Serial, SpiffeId, TrustDomain, bundle::to_pem};
+use isthmus_pki::{Authority, Curve, Key, Profile, Serial, TrustDomain, bundle::to_pem};
 use time::{Duration, OffsetDateTime};
 
 use crate::{files::write_secret, mesh::node_section, node::Node};
 
-/// The trust domain of every PKI made here.
+/// The trust domain of every PKI made here that is given no other.
 pub const TRUST_DOMAIN: &str = "test.example";
 
 /// A root and one site CA, both valid from an hour before `now` for long.
@@ -32,8 +32,16 @@ impl Pki {
     /// # Errors
     /// When a key can't be made.
     pub fn new(site: &str, now: OffsetDateTime) -> Result<Self> {
+        Self::of(TRUST_DOMAIN, site, now)
+    }
+
+    /// The same in another trust domain.
+    ///
+    /// # Errors
+    /// When a key can't be made, or the name is none of a trust domain.
+    pub fn of(domain: &str, site: &str, now: OffsetDateTime) -> Result<Self> {
         let long = Duration::days(3650);
-        let domain = TrustDomain::parse(TRUST_DOMAIN)?;
+        let domain = TrustDomain::parse(domain)?;
         let root = Authority::root(&domain, Key::generate(Curve::P384)?, long, serial(), now)?;
         let (site_ca, site_key) = site_ca(&root, site, now)?;
         Ok(Self { root, site: site_ca, site_key, name: site.to_owned() })
@@ -68,7 +76,7 @@ impl Pki {
     /// # Errors
     /// When the CA is not valid at `now`, or a file can't be written.
     pub fn write_node(&self, dir: &Path, name: &str, now: OffsetDateTime, lifetime: Duration) -> Result<()> {
-        let id = SpiffeId::parse(&format!("spiffe://{TRUST_DOMAIN}/site/{}/node/{name}", self.name))?;
+        let id = self.root.trust_domain().member(&format!("/site/{}/node/{name}", self.name))?;
         let (profile, key) =
             (Profile::Svid { id, dns_names: Vec::new(), lifetime }, Key::generate(Curve::P256)?);
         let issued = self.site.issue(&profile, &key.public(), serial(), now)?;
