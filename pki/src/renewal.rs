@@ -114,9 +114,9 @@ impl Renewal {
         self.retry_at = Some(now.saturating_add(wait(self.failures, self.longest_wait(), jitter)));
     }
 
-    /// Somebody has changed something: what is due is tried at once.
+    /// Somebody has changed something: what is due, for whatever reason, is tried at once and as if for the first time.
     pub fn again(&mut self) {
-        self.retry_at = None;
+        (self.retry_at, self.failures) = (None, 0);
     }
 
     fn longest_wait(&self) -> i64 {
@@ -228,7 +228,7 @@ mod tests {
         // The clock was an hour fast when it failed.
         assert!(renewal.is_due(7 * HOUR));
         renewal.again();
-        assert!(renewal.is_due(8 * HOUR) && !renewal.is_due(7 * HOUR) && renewal.failures() == 1);
+        assert!(renewal.is_due(8 * HOUR) && !renewal.is_due(7 * HOUR) && renewal.failures() == 0);
     }
 
     #[test]

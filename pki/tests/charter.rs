@@ -73,7 +73,13 @@ fn a_charter_is_drafted_signed_and_followed_by_the_next() {
     };
     let dry = desk.ok(&sign("one", " --dry-run"));
     assert!(dry.contains("nothing was signed") && !desk.0.path().join("one.jws").exists(), "{dry}");
-    let signed = desk.ok(&sign("one", ""));
+    let signed = desk.ok(&sign("one", " --transcript transcript.jsonl --operator Alice"));
+    let transcript = desk.ok("transcript verify transcript.jsonl --root root-a/root.pem");
+    assert!(
+        transcript.contains("charter file=\"one.jws\"") && transcript.contains("sequence=\"1\""),
+        "{transcript}"
+    );
+    assert!(transcript.contains("aws-use1 (IDs under: /)"), "{transcript}");
     assert!(signed.contains("charter 1 of fabric.example") && signed.contains("signed by"), "{signed}");
     assert!(desk.refused(&sign("one", "")).contains("not overwritten"));
     assert!(

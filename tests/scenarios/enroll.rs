@@ -11,7 +11,7 @@ use isthmus_lab::{
     mesh::{self, Mesh, node_section},
     node::Node,
     peers::{FAKETIME, installed},
-    pki::{Pki, TRUST_DOMAIN},
+    pki::{Pki, TRUST_DOMAIN, issuer_config},
     sandbox,
 };
 use isthmus_proto::control::{Health, Subsystem};
@@ -271,5 +271,46 @@ fn an_expired_certificate_does_not_keep_a_node_from_starting() {
         let status = site.mesh.node(2).status().unwrap();
         let tunnel = status.subsystems.iter().find(|s| s.name == "tunnel").unwrap();
         assert_eq!(tunnel.health(), Health::Ok);
+    });
+}
+
+/// The fabric's root has ended while the node was off: it starts, says so and what to do, and is well with the new one.
+#[test]
+fn an_expired_root_does_not_keep_an_issuer_from_starting() {
+    sandbox::run_with_bins("an_expired_root_does_not_keep_an_issuer_from_starting", |bins| {
+        let mut mesh = Mesh::new(1, bins).unwrap();
+        let then = OffsetDateTime::now_utc() - time::Duration::days(3651);
+        let dead = Pki::new(SITE, then).unwrap();
+        let node = mesh.node(1);
+        dead.write_site(node.dir()).unwrap();
+        dead.write_node(node.dir(), "gw1", then, time::Duration::days(1)).unwrap();
+        let tunnel = mesh.base(1).split_once("[tunnel]").unwrap().1.to_owned();
+        let entry = "[[workload_api.entry]]\nspiffe_id = \"/ns/pay/api\"\nselectors = [\"unix:uid:0\"]\n";
+        let config = format!("{}{entry}[tunnel]{tunnel}", issuer_config(node, SITE));
+        mesh.node_mut(1).start(&config).unwrap();
+        mesh.node_mut(1).wait_ready(LIMIT).unwrap();
+        let mut site = Site { mesh, pki: dead };
+        site.wait_says(1, LIMIT, Health::Failed, "no root of trust domain test.example is valid now");
+        site.wait_says(
+            1,
+            LIMIT,
+            Health::Failed,
+            "put the fabric's new root into the file of [identity] trust_bundle",
+        );
+        let subsystems = site.mesh.node(1).status().unwrap().subsystems;
+        assert_eq!(subsystems.iter().find(|s| s.name == "tunnel").unwrap().health(), Health::Ok);
+        let certs = site.mesh.node(1).ctl_ok(&["certs", "-o", "json"]).unwrap();
+        assert!(certs.contains("\"root\""), "{certs}");
+        let socket = format!("unix://{}", site.mesh.node(1).workload_socket().display());
+        let refused = site.mesh.node(1).ctl(&["svid", "fetch", "--workload-socket", &socket]).unwrap();
+        assert!(!refused.status.success(), "nothing is issued under a root that has ended");
+
+        site.pki = Pki::new(SITE, OffsetDateTime::now_utc()).unwrap();
+        site.pki.write_all(site.mesh.node(1).dir(), "gw1").unwrap();
+        let (_, refused) = site.mesh.node_mut(1).reload(&config, LIMIT).unwrap();
+        assert_eq!(refused, "");
+        site.wait_says(1, LIMIT, Health::Ok, "node/gw1 until");
+        let fetched = site.mesh.node(1).ctl(&["svid", "fetch", "--workload-socket", &socket]).unwrap();
+        assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
     });
 }

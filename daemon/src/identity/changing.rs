@@ -23,7 +23,7 @@ use super::{
     rotation::{self, Outcome},
 };
 
-/// How long a taint is told before it is in force here: a long poll is answered in milliseconds.
+/// How long a taint, or the charter that says so, is told before it is in force here: a long poll is answered in milliseconds.
 const FOREWARNING: Duration = Duration::from_secs(1);
 
 impl Handle {
@@ -52,7 +52,7 @@ impl Handle {
         let order = move || rotation.order(&ordered, dry_run, SystemTime::now());
         let outcome = blocking("a step of a rotation", order).await??;
         if outcome.applied {
-            if matches!(request.verb, rotation::Verb::Taint(..)) {
+            if outcome.condemns {
                 self.forewarn().await;
             }
             self.load_again()?;

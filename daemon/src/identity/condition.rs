@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use isthmus_pki::facts::utc;
+use isthmus_pki::{facts::utc, verify};
 use time::OffsetDateTime;
 
 use super::{
@@ -75,7 +75,20 @@ fn believed(standing: &Standing, now: SystemTime) -> Result<&Own, String> {
     let own = standing.own.as_deref().ok_or("this node has no SVID yet")?;
     match own.believed(standing.trust.store(), now) {
         Ok(()) => Ok(own),
-        Err(reason) => Err(format!("the SVID of {} is not believed: {reason}", own.id)),
+        Err(reason) => {
+            let remedy = remedy(&reason);
+            Err(format!("the SVID of {} is not believed: {reason}{remedy}", own.id))
+        }
+    }
+}
+
+/// Nobody but a person can bring a root.
+fn remedy(reason: &verify::Error) -> &'static str {
+    match reason {
+        verify::Error::AnchorsOutOfDate { .. } => {
+            "; put the fabric's new root into the file of [identity] trust_bundle and reload"
+        }
+        _ => "",
     }
 }
 

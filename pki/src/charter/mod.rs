@@ -105,7 +105,7 @@ pub enum CaState {
     Retiring,
     /// In a stranger's hands: what it issued is refused.
     Tainted,
-    /// Tainted, and on a root's CRL.
+    /// Tainted, and for good: its root should have it on a CRL too, for verifiers that read no charters.
     Revoked,
 }
 

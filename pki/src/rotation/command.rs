@@ -41,7 +41,12 @@ pub enum Command {
     /// A site CA's key is in a stranger's hands.
     Taint(KeyHash),
     /// A root's CRL with the tainted CA is here.
-    Revoke(KeyHash),
+    Revoke {
+        /// Its key.
+        ca: KeyHash,
+        /// That very list is in force already.
+        known: bool,
+    },
     /// A node is gone for good: wait for it no longer.
     Forget(String),
 }
@@ -59,7 +64,7 @@ impl Command {
             Self::ActivateRoot => "root activate",
             Self::RetireRoot(_) => "root retire",
             Self::Taint(_) => "taint",
-            Self::Revoke(_) => "revoke",
+            Self::Revoke { .. } => "revoke",
             Self::Forget(_) => "forget",
         }
     }
@@ -170,7 +175,7 @@ pub enum Effect {
     },
     /// Refuse what this CA issued, and say so to other nodes in a signed statement.
     Taint(KeyHash),
-    /// The CA is on a CRL that is in force.
+    /// Its root says the same: by a CRL, or in the charter.
     Revoke(KeyHash),
     /// Destroy the CA's key; nothing that it issued is alive.
     Drop(KeyHash),

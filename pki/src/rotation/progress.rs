@@ -7,7 +7,7 @@ use super::{
     refusal::Refusal,
     state::{Ca, Phase, State},
 };
-use crate::{charter::RootState, facts::utc, keyhash::KeyHash};
+use crate::{charter::RootState, facts::utc};
 
 /// Whether a step can be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Status {
 /// A line of the progress view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// "leaf", "intermediate", "root" or "fleet".
+    /// "leaf", "intermediate", "root" or "fleet"; "fabric" for what is not of this site.
     pub track: &'static str,
     /// Which step.
     pub step: String,
@@ -95,18 +95,33 @@ fn ca_line(ca: &Ca, now: i64) -> Line {
     if let Phase::Retiring(until) = ca.phase {
         detail = format!("its last leaf is dead after {}; {detail}", utc(until));
     }
+    if ca.is_condemned() {
+        detail = condemned(ca);
+    }
     let status = match ca.phase {
         Phase::Requested | Phase::Retiring(_) => Status::Waiting,
+        Phase::Tainted | Phase::Revoked if !ca.listed => Status::Waiting,
         _ => Status::Done,
     };
     Line { track: "intermediate", step: format!("{} {}", ca.key.short(), ca.phase.as_str()), status, detail }
 }
 
+/// Who refuses it, and who can't know yet.
+fn condemned(ca: &Ca) -> String {
+    let since = utc(ca.since);
+    if ca.listed {
+        format!("what it issued is refused since {since}, and a CRL in force names it")
+    } else {
+        format!(
+            "what it issued is refused since {since}, by isthmusd; no CRL in force names it: Envoy and Istio believe it until one does (`isthmus-ca crl sign`, `rotate revoke`)"
+        )
+    }
+}
+
 /// Steps that somebody may be waiting to take, with what stands in their way.
 fn next_steps(state: &State, fleet: &Fleet, now: i64) -> Vec<Line> {
     let retiring = state.cas.iter().any(|ca| matches!(ca.phase, Phase::Retiring(_)));
-    let tainted: Vec<KeyHash> =
-        state.cas.iter().filter(|ca| ca.phase == Phase::Tainted).map(|ca| ca.key.clone()).collect();
+    let unlisted = state.cas.iter().filter(|ca| ca.is_condemned() && !ca.listed);
     let mut steps = Vec::new();
     if state.successor(true).is_some() {
         steps.push(("intermediate", Command::Activate));
@@ -118,12 +133,16 @@ fn next_steps(state: &State, fleet: &Fleet, now: i64) -> Vec<Line> {
     if retiring {
         steps.push(("intermediate", Command::Retire));
     }
-    steps.extend(tainted.into_iter().map(|key| ("intermediate", Command::Revoke(key))));
+    let revoke = |ca: &Ca| ("intermediate", Command::Revoke { ca: ca.key.clone(), known: false });
+    steps.extend(unlisted.map(revoke));
     steps.into_iter().map(|(track, command)| step(state, fleet, track, command, now)).collect()
 }
 
 fn step(state: &State, fleet: &Fleet, track: &'static str, command: Command, now: i64) -> Line {
-    let step = command.name().to_owned();
+    let step = match &command {
+        Command::Revoke { ca, .. } => format!("revoke {}", ca.short()),
+        other => other.name().to_owned(),
+    };
     let order = Order { command, override_reason: None, istio_checked: None };
     let (status, detail) = match plan(state, &order, fleet, now) {
         Ok(_) => (Status::Ready, "can be ordered now".to_owned()),

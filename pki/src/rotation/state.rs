@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{charter::RootState, keyhash::KeyHash};
 
-/// The state of one issuer's site. Only [`State::apply`], [`State::request`] and [`State::adopt`] change it.
+/// The state of one issuer's site. Only [`State::apply`], [`State::request`], [`State::adopt`], [`State::trust`] and [`State::list`]
+/// change it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -66,6 +67,9 @@ pub struct Ca {
     pub since: i64,
     /// The first charter that pins it.
     pub pinned: Option<u64>,
+    /// A CRL in force names it, so that verifiers which are not ours can know.
+    #[serde(default)]
+    pub listed: bool,
 }
 
 /// Where a CA is in its life.
@@ -84,7 +88,7 @@ pub enum Phase {
     Gone,
     /// What it issued is refused.
     Tainted,
-    /// Tainted, and on a CRL.
+    /// Tainted, and its root says so too: by a CRL, or in the charter.
     Revoked,
 }
 
@@ -115,7 +119,7 @@ impl State {
 
     /// Keys whose leaves are refused.
     pub fn tainted(&self) -> impl Iterator<Item = &KeyHash> {
-        self.cas.iter().filter(|ca| matches!(ca.phase, Phase::Tainted | Phase::Revoked)).map(|ca| &ca.key)
+        self.cas.iter().filter(|ca| ca.is_condemned()).map(|ca| &ca.key)
     }
 
     /// The charter in force; 0: none.
@@ -126,9 +130,16 @@ impl State {
     /// A key was made for the next CA.
     pub fn request(&mut self, key: KeyHash, now: i64) {
         // A dead CA is remembered for as long as its certificate could still be put in the configuration.
-        let dead = |ca: &Ca| matches!(ca.phase, Phase::Gone | Phase::Tainted | Phase::Revoked);
+        let dead = |ca: &Ca| ca.phase == Phase::Gone || ca.is_condemned();
         self.cas.retain(|ca| !dead(ca) || ca.certificate.as_ref().is_some_and(|c| c.not_after >= now));
-        self.cas.push(Ca { key, certificate: None, phase: Phase::Requested, since: now, pinned: None });
+        self.cas.push(Ca {
+            key,
+            certificate: None,
+            phase: Phase::Requested,
+            since: now,
+            pinned: None,
+            listed: false,
+        });
     }
 
     /// The trust bundle's roots, while there is no charter. Those that are gone are forgotten, those that stay keep their dates.
@@ -161,8 +172,16 @@ impl State {
             phase: Phase::Active,
             since: now,
             pinned: None,
+            listed: false,
         });
         true
+    }
+
+    /// Whether a CRL in force names this CA.
+    pub fn list(&mut self, key: &KeyHash, listed: bool) {
+        if let Some(ca) = self.cas.iter_mut().find(|ca| ca.key == *key) {
+            ca.listed = listed;
+        }
     }
 
     /// An upper bound: nothing that this CA issued is alive after it.
@@ -199,7 +218,10 @@ impl State {
                 self.raise_bundle(now);
             }
             Effect::Revoke(key) => {
-                self.set(key, Phase::Revoked, now);
+                // Said again, with a newer list, it is revoked since the first time.
+                if self.ca(key).is_some_and(|ca| ca.phase != Phase::Revoked) {
+                    self.set(key, Phase::Revoked, now);
+                }
                 self.raise_bundle(now);
             }
             Effect::Drop(key) => self.set(key, Phase::Gone, now),
@@ -264,11 +286,18 @@ impl State {
 
     /// The prepared CA that would issue next, the longest lived first; under the root of the one that issues, or under another.
     pub(super) fn successor(&self, same_root: bool) -> Option<&Ca> {
+        self.successors(same_root).into_iter().next()
+    }
+
+    /// All of them, the longest lived first.
+    pub(super) fn successors(&self, same_root: bool) -> Vec<&Ca> {
         let current = self.active().and_then(Ca::root);
         let fits = |ca: &&Ca| {
             ca.phase == Phase::Prepared && (current.is_none() || (ca.root() == current) == same_root)
         };
-        self.cas.iter().filter(fits).max_by_key(|ca| ca.certificate.as_ref().map(|c| c.not_after))
+        let mut all: Vec<&Ca> = self.cas.iter().filter(fits).collect();
+        all.sort_by_key(|ca| std::cmp::Reverse(ca.certificate.as_ref().map(|c| c.not_after)));
+        all
     }
 
     /// What is wrong with the supply of CAs; empty: nothing.
@@ -289,6 +318,11 @@ impl State {
 }
 
 impl Ca {
+    /// True if what it issued is refused.
+    pub fn is_condemned(&self) -> bool {
+        matches!(self.phase, Phase::Tainted | Phase::Revoked)
+    }
+
     /// Key of the root that signed it.
     pub fn root(&self) -> Option<&KeyHash> {
         self.certificate.as_ref().map(|certificate| &certificate.root)

@@ -28,6 +28,8 @@ const MAX_REASON: usize = 1024;
 pub struct Taint {
     /// Its key.
     pub key: KeyHash,
+    /// The site that it serves; `None`: its certificate names none.
+    pub site: Option<String>,
     /// Since when, by the clock of the node that said so.
     pub since: i64,
     /// When its certificate ends and the statement can be forgotten.
@@ -84,7 +86,8 @@ pub fn open(text: &str, bundle: &Bundle) -> Result<Taint, Error> {
     }
     check_signer(&opened, &wire.trust_domain, bundle)?;
     let Wire { key_sha256: key, since, reason, .. } = wire;
-    Ok(Taint { key, since, not_after: opened.facts.not_after, reason })
+    let site = opened.facts.site().map(str::to_owned);
+    Ok(Taint { key, site, since, not_after: opened.facts.not_after, reason })
 }
 
 fn check_signer(opened: &Opened, trust_domain: &str, bundle: &Bundle) -> Result<(), Error> {
@@ -120,7 +123,10 @@ mod tests {
         let sealed = seal(&fabric.site, 7, "laptop stolen").unwrap();
         let taint = open(&sealed, &bundle).unwrap();
         assert_eq!((&taint.key, taint.since), (&KeyHash::of(fabric.site.facts()), 7));
-        assert_eq!(taint.reason, "laptop stolen");
+        assert_eq!(
+            (taint.reason.as_str(), taint.site.as_deref()),
+            ("laptop stolen", fabric.site.facts().site())
+        );
         assert!(!taint.is_over(NOW) && taint.is_over(NOW + time::Duration::days(91)));
 
         // A root is not tainted by a statement; another fabric's CA is nobody here.

@@ -7,6 +7,7 @@ use crate::{
     keyhash::KeyHash,
 };
 
+mod edges;
 mod guards;
 mod simulation;
 

@@ -303,7 +303,7 @@ pub struct ListCertificatesResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Certificate {
-    /// "root", "site-ca", "node-svid", "workload-svid".
+    /// "root", "site-ca", "node-svid", "workload-svid", "federated-root".
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]

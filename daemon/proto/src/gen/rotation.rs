@@ -12,7 +12,7 @@ pub struct ShowRotationResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RotationLine {
-    /// "leaf", "intermediate", "root", "fleet".
+    /// "leaf", "intermediate", "root", "fleet", "fabric".
     #[prost(string, tag = "1")]
     pub track: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]

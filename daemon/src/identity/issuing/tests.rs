@@ -75,6 +75,21 @@ impl Site {
         Issuer::new(ca, &self.config, Log::open(&self.config.audit, now()).unwrap()).unwrap()
     }
 
+    /// Another CA of the same site, in the place of the first.
+    pub(super) fn next_ca(&mut self) {
+        let key = Key::generate(Curve::P256).unwrap();
+        let profile = Profile::SiteCa { site: "s".into(), lifetime: Duration::days(90) };
+        let issued = self.root.issue(&profile, &key.public(), serial(), now().into()).unwrap();
+        std::fs::write(&self.config.certificate, bundle::to_pem([&issued.certificate])).unwrap();
+        private(&self.dir.path().join("ca.key"), &key.to_pem());
+    }
+
+    /// The same roots; these CAs are tainted.
+    pub(super) fn trust_without(&self, tainted: &[String]) -> Trust {
+        let policy = Policy::default().with_tainted(tainted.iter().cloned());
+        Trust::under(self.trust().own().clone(), policy, Vec::new())
+    }
+
     pub(super) fn trust(&self) -> Trust {
         Trust::new(Bundle::parse(self.root.certificate()).unwrap())
     }

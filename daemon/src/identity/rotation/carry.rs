@@ -65,8 +65,9 @@ impl<'a> Carrier<'a> {
                 self.taint(key);
                 Ok(())
             }
+            // A charter that revokes has its lists in itself, or none.
             Effect::Revoke(_) => {
-                self.store.crls.extend(self.crl.take());
+                self.crl.take().into_iter().for_each(|crl| self.store.add_crl(crl));
                 Ok(())
             }
             Effect::Drop(key) => self.drop_key(key),

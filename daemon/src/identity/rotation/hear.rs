@@ -6,7 +6,10 @@ use isthmus_pki::{
 };
 use time::OffsetDateTime;
 
-use super::{Error, carry, charter, journal, store::Store};
+use super::{
+    Error, carry, charter, journal,
+    store::{MAX_CRLS, Store},
+};
 
 /// As it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +80,9 @@ fn condemn(store: &mut Store, key: &KeyHash, now: i64) -> Result<(), Error> {
     let command = Command::Taint(key.clone());
     let order = Order { command, override_reason: Some(reason.into()), istio_checked: None };
     let Ok(effects) = plan(&store.state, &order, &store.fleet, now) else { return Ok(()) };
+    if effects.is_empty() {
+        return Ok(());
+    }
     let details = effects.iter().map(isthmus_pki::rotation::Effect::describe).collect();
     let entry = journal::Entry {
         time: journal::stamp(now),
@@ -92,7 +98,6 @@ fn condemn(store: &mut Store, key: &KeyHash, now: i64) -> Result<(), Error> {
 }
 
 fn hear_crl(store: &mut Store, crl: &[u8]) {
-    const MAX_CRLS: usize = 64;
     let known = store.crls().iter().any(|known| known == crl);
     let signed = store.roots.iter().any(|root| isthmus_pki::signed_by::crl(crl, root));
     if !known && signed && store.crls.len() < MAX_CRLS {

@@ -90,6 +90,7 @@ pub(super) fn reconcile(store: &mut Store, inputs: &Inputs<'_>, now: SystemTime)
     if let Some(path) = inputs.charter {
         take_file(store, path, inputs.bundle, moment)?;
     }
+    store.note_lists();
     let mut bundle = hear::bundle(store)?.with_sequence(store.state.bundle_sequence);
     if let Some(charter) = store.state.charter {
         bundle = bundle.with_refresh_hint(Duration::from_secs(charter.refresh_hint.into()));

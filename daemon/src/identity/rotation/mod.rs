@@ -13,6 +13,7 @@
 
 mod carry;
 mod charter;
+mod condemned;
 mod disk;
 mod error;
 mod hear;
@@ -132,7 +133,9 @@ impl Rotation {
     /// Where every rotation stands.
     pub fn progress(&self, now: SystemTime) -> Vec<Line> {
         let store = self.lock();
-        progress(&store.state, &store.fleet, seconds(now))
+        let mut lines = progress(&store.state, &store.fleet, seconds(now));
+        lines.extend(condemned::lines(&store));
+        lines
     }
 
     /// The machine as it is.

@@ -2,6 +2,7 @@
 
 use isthmus_pki::{
     Authority, Facts, KeyHash, bundle, charter as pki_charter,
+    facts::utc,
     rotation::{CaFacts, Command, Effect, ISTIO_CAVEAT, Order, Refusal, plan},
     signed_by,
 };
@@ -67,6 +68,8 @@ pub struct Outcome {
     pub request: Option<String>,
     /// False for a dry run, and for a refusal.
     pub applied: bool,
+    /// A CA is refused from now on, and with it nodes that do not know yet.
+    pub condemns: bool,
 }
 
 /// What came with an order, read and checked.
@@ -79,9 +82,12 @@ struct Material {
 }
 
 pub(super) fn order(store: &mut Store, request: &Request, dry_run: bool, now: i64) -> Result<Outcome, Error> {
+    if let Some(sequence) = in_force_already(store, &request.verb, now)? {
+        let note = format!("charter {sequence} is in force already: nothing to do");
+        return Ok(Outcome { notes: vec![note], ..Outcome::default() });
+    }
     let (command, material) = read(store, &request.verb, now)?;
     let name = command.name();
-    let caveat = matches!(command, Command::Taint(_) | Command::Revoke(_));
     let order = Order {
         command,
         override_reason: request.override_reason.clone(),
@@ -89,9 +95,6 @@ pub(super) fn order(store: &mut Store, request: &Request, dry_run: bool, now: i6
     };
     let planned = plan(&store.state, &order, &store.fleet, now);
     let mut outcome = Outcome::default();
-    if caveat {
-        outcome.notes.push(ISTIO_CAVEAT.into());
-    }
     let effects = match planned {
         Ok(effects) => effects,
         Err(refusal) => {
@@ -103,11 +106,30 @@ pub(super) fn order(store: &mut Store, request: &Request, dry_run: bool, now: i6
             return Ok(outcome);
         }
     };
+    outcome.notes = notes(store, &order.command, &effects);
+    if effects.is_empty() {
+        return Ok(outcome);
+    }
     outcome.effects = effects.iter().map(Effect::describe).collect();
+    outcome.condemns = effects.iter().any(|effect| matches!(effect, Effect::Taint(_)));
     if !dry_run {
         carry(store, name, request, material, &effects, &mut outcome, now)?;
     }
     Ok(outcome)
+}
+
+/// What the operator should know before it happens, or why nothing does.
+fn notes(store: &Store, command: &Command, effects: &[Effect]) -> Vec<String> {
+    let condemned = match command {
+        Command::Taint(key) | Command::Revoke { ca: key, .. } if effects.is_empty() => store.state.ca(key),
+        _ => None,
+    };
+    if let Some(ca) = condemned {
+        let (key, phase) = (ca.key.short(), ca.phase.as_str());
+        return vec![format!("site CA {key} is {phase} already, since {}: nothing to do", utc(ca.since))];
+    }
+    let condemns = effects.iter().any(|effect| matches!(effect, Effect::Taint(_) | Effect::Revoke(_)));
+    if condemns { vec![ISTIO_CAVEAT.into()] } else { Vec::new() }
 }
 
 /// Nothing happens that is not on disk in the journal first.
@@ -185,20 +207,36 @@ fn read(store: &Store, verb: &Verb, now: i64) -> Result<(Command, Material), Err
             let key = find_key(&store.state, digits)?;
             check_crl(store, &key, crl)?;
             material.crl = Some(crl.clone());
-            Command::Revoke(key)
+            Command::Revoke { ca: key, known: store.crls().contains(crl) }
         }
     };
     Ok((command, material))
 }
 
+/// The sequence of the charter that is offered, if it is the one in force: whoever is told to publish it everywhere may do so twice.
+fn in_force_already(store: &Store, verb: &Verb, now: i64) -> Result<Option<u64>, Error> {
+    match verb {
+        Verb::Publish(bytes) | Verb::RetireRoot(bytes) => {
+            let offered = offered(store, bytes, now)?;
+            Ok(offered.is_none().then(|| store.state.charter_sequence()))
+        }
+        _ => Ok(None),
+    }
+}
+
 fn read_charter(store: &Store, bytes: &[u8], now: i64) -> Result<Signed, Error> {
-    let moment = OffsetDateTime::from_unix_timestamp(now).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let place = "the charter";
-    let signed = charter::read(store, bytes, &store.roots, place, moment)?;
-    signed.ok_or_else(|| Error::Charter {
-        place: place.into(),
+    offered(store, bytes, now)?.ok_or_else(|| Error::Charter {
+        place: PLACE.into(),
         reason: Box::new(pki_charter::Error::Fork(store.state.charter_sequence())),
     })
+}
+
+const PLACE: &str = "the charter";
+
+/// `None`: it is the one in force.
+fn offered(store: &Store, bytes: &[u8], now: i64) -> Result<Option<Signed>, Error> {
+    let moment = OffsetDateTime::from_unix_timestamp(now).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    charter::read(store, bytes, &store.roots, PLACE, moment)
 }
 
 /// It must be signed by a root in force, for this site, and for a key that lies here.

@@ -6,6 +6,7 @@ use isthmus_pki::{
     Charter, Facts, KeyHash,
     charter::sealed,
     rotation::{CharterView, Effect, Fleet, State, taint},
+    signed_by,
 };
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ use crate::identity::{
 
 /// Most taint statements that are kept; each is of a CA that a root signed.
 pub(super) const MAX_TAINTS: usize = 256;
+/// Most CRLs that are kept beside the charter's; each is signed by a root.
+pub(super) const MAX_CRLS: usize = 64;
 
 /// All of it. Changed on a copy, or step by step with a [`Store::save`] after each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +32,7 @@ pub(super) struct Store {
     pub(super) charter: Option<Signed>,
     /// As they were signed, own and heard.
     pub(super) taints: Vec<String>,
-    /// CRLs that came by `rotate revoke`, DER.
+    /// CRLs that came by `rotate revoke`, or from other nodes; DER.
     pub(super) crls: Vec<Vec<u8>>,
     /// From the configuration: the site, and the CA that it names with its key.
     pub(super) site: Option<String>,
@@ -117,6 +120,35 @@ impl Store {
     pub(super) fn crls(&self) -> Vec<Vec<u8>> {
         let of_charter = self.charter.iter().flat_map(|signed| &signed.charter.crls);
         of_charter.chain(&self.crls).cloned().collect()
+    }
+
+    /// Keeps a CRL that an operator brought; the oldest makes room.
+    pub(super) fn add_crl(&mut self, crl: Vec<u8>) {
+        if self.crls().contains(&crl) {
+            return;
+        }
+        if self.crls.len() >= MAX_CRLS {
+            self.crls.remove(0);
+        }
+        self.crls.push(crl);
+    }
+
+    /// Notes which condemned CAs a CRL in force names.
+    pub(super) fn note_lists(&mut self) {
+        let condemned: Vec<KeyHash> = self.state.tainted().cloned().collect();
+        for key in condemned {
+            let listed = self.is_listed(&key);
+            self.state.list(&key, listed);
+        }
+    }
+
+    /// False too where its certificate is not here any more: then nobody can tell.
+    fn is_listed(&self, key: &KeyHash) -> bool {
+        let chain = self.issuer(key).and_then(|issuer| files::certificates(&issuer.certificate).ok());
+        let lists = |crl: &Vec<u8>| {
+            chain.iter().flat_map(|chain| chain.first()).any(|ca| signed_by::crl_lists(crl, ca))
+        };
+        self.crls().iter().any(lists)
     }
 
     /// Files of a CA whose key was made here.

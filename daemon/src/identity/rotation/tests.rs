@@ -9,6 +9,7 @@ use std::{
 
 use isthmus_pki::{
     Authority, Bundle, Curve, Facts, Key, KeyHash, Profile, Serial, TrustDomain,
+    authority::{Reason, Revoked},
     bundle::to_pem,
     charter::{CaState, Charter, PinnedCa, Root, RootState, Site, sealed},
     csr,
@@ -18,8 +19,10 @@ use isthmus_pki::{
 use tempfile::TempDir;
 use time::OffsetDateTime;
 
+mod edges;
+
 use super::*;
-use crate::identity::{config::IssuerConfig, trust::Trust};
+use crate::identity::{config::IssuerConfig, files, trust::Trust};
 
 const SITE: &str = "s1";
 const YEAR: time::Duration = time::Duration::days(365);
@@ -107,6 +110,15 @@ impl Site1 {
     fn publish(&self, rotation: &Rotation, charter: &Charter) -> Outcome {
         let file = sealed::seal(charter, &[&self.root]).unwrap().into_bytes();
         order(rotation, Verb::Publish(file), None)
+    }
+
+    /// A list of the root's with the CA of the configuration.
+    fn crl(&self, number: u64) -> Vec<u8> {
+        let ca = files::certificates(&self.issuer.certificate).unwrap().swap_remove(0);
+        let serial = hex::decode(Facts::parse(&ca).unwrap().serial).unwrap();
+        let now = OffsetDateTime::now_utc();
+        let revoked = [Revoked { serial, at: now, reason: Reason::CaCompromise }];
+        self.root.sign_crl(&revoked, number, now, now + time::Duration::DAY).unwrap().to_vec()
     }
 
     /// The next CA, made here and signed by the root.
@@ -356,6 +368,16 @@ fn a_taint_is_refused_here_at_once_and_elsewhere_when_it_is_heard() {
     assert!(node.hear(&heard, SystemTime::now()));
     assert!(!node.hear(&heard, SystemTime::now()), "heard once is heard");
     assert!(accepts(reconcile()).unwrap_err().to_string().contains("tainted"));
+    let lines = node.progress(SystemTime::now());
+    let seen = lines.iter().find(|line| line.track == "fabric").unwrap();
+    assert!(
+        seen.step == format!("{} of s1 tainted", bad.short()) && seen.detail.ends_with("disk sold on"),
+        "{seen:?}"
+    );
+    assert!(
+        rotation.progress(SystemTime::now()).iter().all(|line| line.track != "fabric"),
+        "ours is told of once"
+    );
     let again = Rotation::open(elsewhere.path()).unwrap();
     assert_eq!(again.taints(), rotation.taints(), "and it outlives a restart");
     assert!(!node.hear(&Heard { taints: vec!["a.b.c".into()], ..Heard::default() }, SystemTime::now()));
@@ -384,6 +406,67 @@ fn a_charter_pins_and_one_that_comes_over_the_wire_is_held_to_the_same_rules() {
     assert!(rotation.hear(&heard(&word, &site.root), SystemTime::now()));
     assert_eq!(rotation.state().ca(&key).unwrap().phase, Phase::Tainted);
     assert!(site.reconcile(&rotation, None).unwrap().issuer.is_none());
+}
+
+/// The list that an operator brings is shown to be missing before, in force after, and asked for no more.
+#[test]
+fn a_revoked_ca_is_shown_as_it_is_and_revoking_it_again_changes_nothing() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let bad = rotation.state().active().unwrap().key.clone();
+    let publish = |sequence, word, crls: Vec<Vec<u8>>| {
+        let mut charter = site.charter(&rotation, sequence, &[&site.root]);
+        charter.sites[0].cas.iter_mut().filter(|ca| ca.key == bad).for_each(|ca| ca.state = word);
+        charter.crls = crls;
+        let outcome = site.publish(&rotation, &charter);
+        assert!(outcome.applied, "{outcome:?}");
+        site.reconcile(&rotation, None).unwrap();
+        outcome
+    };
+    let shown = || {
+        let lines = rotation.progress(SystemTime::now());
+        let step = format!("{} revoked", bad.short());
+        lines.iter().find(|line| line.step == step).unwrap_or_else(|| panic!("{lines:?}")).detail.clone()
+    };
+    let told = publish(1, CaState::Revoked, vec![]);
+    assert!(told.notes.iter().any(|note| note.contains("ca-crl.pem")), "{told:?}");
+    assert!(shown().contains("no CRL in force"), "{}", shown());
+
+    let crl = site.crl(1);
+    let prefix = bad.as_str()[..16].to_owned();
+    let revoke = |crl: &Vec<u8>| order(&rotation, Verb::Revoke(prefix.clone(), crl.clone()), None);
+    assert!(revoke(&crl).applied);
+    site.reconcile(&rotation, None).unwrap();
+    assert!(shown().contains("a CRL in force names it"), "{}", shown());
+    let before = (fs::read(site.state_dir().join("state.json")).unwrap(), journal(&site).len());
+    let again = revoke(&crl);
+    assert!(!again.applied && again.refusal.is_none() && again.effects.is_empty(), "{again:?}");
+    assert!(again.notes[0].contains("revoked already, since"), "{again:?}");
+    assert_eq!((fs::read(site.state_dir().join("state.json")).unwrap(), journal(&site).len()), before);
+    assert!(revoke(&site.crl(2)).applied, "a newer list takes its place");
+    assert_eq!(rotation.crls().len(), 2);
+    // A charter with the list in it says all of it at once.
+    drop(rotation);
+    fs::remove_dir_all(site.state_dir()).unwrap();
+    let rotation = site.open();
+    let mut charter = site.charter(&rotation, 1, &[&site.root]);
+    (charter.sites[0].cas[0].state, charter.crls) = (CaState::Revoked, vec![crl]);
+    assert!(site.publish(&rotation, &charter).applied);
+    site.reconcile(&rotation, None).unwrap();
+    let ca = rotation.state().ca(&bad).unwrap().clone();
+    assert!(ca.phase == Phase::Revoked && ca.listed, "{ca:?}");
+}
+
+#[test]
+fn crls_are_bounded_and_the_oldest_makes_room() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let mut store = rotation.lock();
+    for number in 0..70_u8 {
+        store.add_crl(vec![number]);
+        store.add_crl(vec![number]);
+    }
+    assert_eq!(store.crls, (6..70).map(|number| vec![number]).collect::<Vec<_>>());
 }
 
 #[test]

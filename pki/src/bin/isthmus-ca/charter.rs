@@ -8,9 +8,14 @@ use isthmus_pki::{
     Charter, bundle,
     charter::{self, CaState, sealed},
     facts::utc,
+    key::sha256_hex,
 };
 
-use crate::{files, root};
+use crate::{
+    files,
+    record::{self, Record},
+    root,
+};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -61,6 +66,8 @@ pub(crate) struct Sign {
     out: PathBuf,
     #[command(flatten)]
     unlock: root::UnlockEach,
+    #[command(flatten)]
+    record: record::Args,
     /// Check the draft and show what would be signed; opens no key and writes nothing.
     #[arg(long)]
     dry_run: bool,
@@ -90,8 +97,11 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
         lines.push("nothing was signed: --dry-run".into());
         return crate::say(&lines);
     }
+    let mut record = Record::begin(&args.record, "charter sign")?;
     let roots = args.unlock.open(&args.root)?;
     let file = sealed::seal(&charter, &roots.iter().collect::<Vec<_>>())?;
+    note(&mut record, args, &charter, &file);
+    record.seal(roots.first().context("no --root")?)?;
     files::write_certificates(&args.out, &file, false)?;
     lines.extend(
         roots
@@ -100,6 +110,22 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     );
     lines.push(format!("  charter      {} (public: every node gets a copy)", args.out.display()));
     crate::say(&lines)
+}
+
+/// What an auditor reads: which charter, and all that it says.
+fn note(record: &mut Record, args: &Sign, charter: &Charter, file: &str) {
+    let says: Vec<String> = contents(charter).iter().map(|line| line.trim().to_owned()).collect();
+    let roots: Vec<String> = args.root.iter().map(|root| root.display().to_string()).collect();
+    record.add(
+        "charter",
+        &[
+            ("file", &args.out.display().to_string()),
+            ("sha256", &sha256_hex(file.as_bytes())),
+            ("sequence", &charter.sequence.to_string()),
+            ("says", &says.join("; ")),
+            ("roots", &roots.join(" ")),
+        ],
+    );
 }
 
 fn draft(path: &Path) -> anyhow::Result<Charter> {

@@ -37,9 +37,16 @@ fn window(state: &State) -> u32 {
 pub(super) fn prepare(state: &State) -> Result<Draft, Refusal> {
     let waiting =
         state.cas.iter().filter(|ca| matches!(ca.phase, Phase::Requested | Phase::Prepared)).count();
-    if waiting >= MAX_PREPARED || state.cas.len() >= MAX_CAS {
+    if waiting >= MAX_PREPARED {
         return Err(Refusal::impossible(format!(
             "{waiting} site CAs are requested or prepared already; install and activate those first"
+        )));
+    }
+    // Dead ones are forgotten when their certificates end.
+    if state.cas.len() >= MAX_CAS {
+        return Err(Refusal::impossible(format!(
+            "{} site CAs are remembered until their certificates end, and that is all there is room for; wait until one has ended",
+            state.cas.len()
         )));
     }
     Ok(Draft { effects: vec![Effect::MakeKey], ..Draft::default() })

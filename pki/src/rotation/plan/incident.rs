@@ -18,18 +18,27 @@ pub(super) fn taint(state: &State, key: &KeyHash, fleet: &Fleet, now: i64) -> Re
             key.short()
         ))
     })?;
-    if matches!(ca.phase, Phase::Tainted | Phase::Revoked) {
-        return Err(Refusal::impossible(format!("site CA {} is {} already", key.short(), ca.phase.as_str())));
+    // Whoever says it twice, in the hurry of an incident, has what he wants.
+    if ca.is_condemned() {
+        return Ok(Draft::default());
     }
     let mut draft = Draft::default();
     draft.condemn(state, ca, fleet, now);
     Ok(draft)
 }
 
-pub(super) fn revoke(state: &State, key: &KeyHash, fleet: &Fleet, now: i64) -> Result<Draft, Refusal> {
+/// `known`: the list that would revoke it is in force already.
+pub(super) fn revoke(
+    state: &State,
+    key: &KeyHash,
+    known: bool,
+    fleet: &Fleet,
+    now: i64,
+) -> Result<Draft, Refusal> {
     match state.ca(key).map(|ca| ca.phase) {
-        Some(Phase::Tainted) => {}
-        Some(Phase::Revoked) => return Err(Refusal::impossible("it is revoked already")),
+        Some(Phase::Revoked) if known => return Ok(Draft::default()),
+        // One that only the charter revoked gets its list, and a newer list takes the place of the last.
+        Some(Phase::Tainted | Phase::Revoked) => {}
         _ => {
             return Err(Refusal::impossible(format!(
                 "site CA {} is not tainted; `rotate taint` comes first",
@@ -54,11 +63,11 @@ impl Draft {
     /// Stop issuing with `ca`, move its leaves to a successor if there is one, refuse what it issued.
     pub(super) fn condemn(&mut self, state: &State, ca: &Ca, fleet: &Fleet, now: i64) {
         if ca.phase == Phase::Active {
-            match state.successor(true).or_else(|| state.successor(false)) {
-                Some(next) if self.ready(state, next, fleet, now).is_ok() => {
-                    self.switch(state, next, URGENT, now);
-                }
-                _ => {
+            // The longest lived may be in the same hands, or not pinned yet: any that can issue will do.
+            let mut heirs = state.successors(true).into_iter().chain(state.successors(false));
+            match heirs.find(|next| self.ready(state, next, fleet, now).is_ok()) {
+                Some(next) => self.switch(state, next, URGENT, now),
+                None => {
                     self.obstacles.push(Obstacle::NoSuccessor);
                     self.effects.push(Effect::StopIssuing);
                 }

@@ -25,7 +25,7 @@ struct Draft {
     obstacles: Vec<Obstacle>,
 }
 
-/// What the order needs done, in order. Changes nothing.
+/// What the order needs done, in order; nothing: it was done before. Changes nothing.
 pub fn plan(state: &State, order: &Order, fleet: &Fleet, now: i64) -> Result<Vec<Effect>, Refusal> {
     let Draft { mut effects, obstacles } = match &order.command {
         Command::Leaf => ca::leaf(state, now)?,
@@ -37,7 +37,7 @@ pub fn plan(state: &State, order: &Order, fleet: &Fleet, now: i64) -> Result<Vec
         Command::Publish(view) => root::publish(state, view, fleet, now)?,
         Command::RetireRoot(view) => root::retire(state, view, fleet, now)?,
         Command::Taint(key) => incident::taint(state, key, fleet, now)?,
-        Command::Revoke(key) => incident::revoke(state, key, fleet, now)?,
+        Command::Revoke { ca, known } => incident::revoke(state, ca, *known, fleet, now)?,
         Command::Forget(node) => incident::forget(fleet, node)?,
     };
     if obstacles.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::{Draft, ca};
 use crate::{
-    charter::RootState,
+    charter::{CaState, RootState},
     keyhash::KeyHash,
     rotation::{
         command::{CharterView, Effect, Order},
@@ -24,7 +24,7 @@ pub(super) fn publish(state: &State, view: &CharterView, fleet: &Fleet, now: i64
     draft.effects.push(Effect::ApplyCharter(view.clone()));
     draft.obey(state, view, fleet, now)?;
     // An incident waits for nobody.
-    if draft.effects.len() == 1 {
+    if !draft.effects.iter().any(|effect| matches!(effect, Effect::Taint(_))) {
         draft.behind(fleet, state.charter_sequence(), now);
     }
     Ok(draft)
@@ -114,7 +114,9 @@ impl Draft {
                     incident.condemn(&after, after.ca(&ca.key).unwrap_or(ca), fleet, now);
                     self.effects.extend(incident.effects);
                     after.apply(&Effect::Taint(ca.key.clone()), now);
+                    self.revoke(&after, &ca.key, word);
                 }
+                Some(word) => self.revoke(state, &ca.key, word),
                 // Under a root that the charter drops it has no place there; how long it lives was asked before.
                 None if living
                     && ca.phase != Phase::Prepared
@@ -130,5 +132,13 @@ impl Draft {
             }
         }
         Ok(())
+    }
+
+    /// Its root's word goes beyond that of the site.
+    fn revoke(&mut self, state: &State, key: &KeyHash, word: CaState) {
+        let tainted = state.ca(key).is_some_and(|ca| ca.phase == Phase::Tainted);
+        if tainted && word == CaState::Revoked {
+            self.effects.push(Effect::Revoke(key.clone()));
+        }
     }
 }

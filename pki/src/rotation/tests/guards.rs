@@ -1,7 +1,7 @@
 use super::*;
 
 /// One site: CA "one" under root "a" issues, charter 1 pins it, node n1 has all of it.
-fn site() -> (State, Fleet) {
+pub(super) fn site() -> (State, Fleet) {
     let mut state = State { longest_leaf: DAY, ..State::default() };
     state.trust(&[key("a")], START);
     assert!(state.adopt(&ca("one", "a", START, 90), START));
@@ -12,17 +12,17 @@ fn site() -> (State, Fleet) {
     (state, fleet)
 }
 
-fn prepared(state: &mut State, name: &str, root: &str, now: i64) {
+pub(super) fn prepared(state: &mut State, name: &str, root: &str, now: i64) {
     state.request(key(name), now);
     let command = Command::Install(ca(name, root, now, 90));
     carry_out(state, &order(command), &mut Fleet::default(), now).unwrap();
 }
 
-fn refused(state: &State, command: Command, fleet: &Fleet, now: i64) -> Vec<Obstacle> {
+pub(super) fn refused(state: &State, command: Command, fleet: &Fleet, now: i64) -> Vec<Obstacle> {
     plan(state, &order(command), fleet, now).unwrap_err().obstacles
 }
 
-fn lags(obstacles: &[Obstacle]) -> Vec<&str> {
+pub(super) fn lags(obstacles: &[Obstacle]) -> Vec<&str> {
     let lag = |obstacle: &Obstacle| match obstacle {
         Obstacle::Lagging(lag) => Some(lag.node.clone()),
         _ => None,
@@ -188,18 +188,110 @@ fn taint_moves_leaves_first_and_revoke_waits_for_them() {
     assert_eq!(state.tainted().collect::<Vec<_>>(), [&key("one")]);
     assert!(state.bundle_sequence > before);
     assert!(!state.adopt(&ca("one", "a", START, 90), START + 3), "a tainted CA issues no more");
-    assert!(plan(&state, &order(Command::Taint(key("one"))), &fleet, START + 3).is_err());
-
-    let revoke = Command::Revoke(key("one"));
-    assert_eq!(lags(&refused(&state, revoke.clone(), &fleet, START + 3)), ["n1"]);
-    fleet.report("n1", report(2, "two", START + DAY, START + 4)).unwrap();
-    carry_out(&mut state, &order(revoke.clone()), &mut fleet, START + 5).unwrap();
-    assert_eq!(state.ca(&key("one")).unwrap().phase, Phase::Revoked);
-    assert!(plan(&state, &order(revoke), &fleet, START + 6).is_err());
-    assert!(
-        plan(&state, &order(Command::Revoke(key("two"))), &fleet, START + 6).is_err(),
-        "taint comes first"
+    assert_eq!(
+        plan(&state, &order(Command::Taint(key("one"))), &fleet, START + 3),
+        Ok(vec![]),
+        "it is tainted"
     );
+
+    assert_eq!(lags(&refused(&state, revoke("one"), &fleet, START + 3)), ["n1"]);
+    fleet.report("n1", report(2, "two", START + DAY, START + 4)).unwrap();
+    carry_out(&mut state, &order(revoke("one")), &mut fleet, START + 5).unwrap();
+    assert_eq!(state.ca(&key("one")).unwrap().phase, Phase::Revoked);
+    assert_eq!(plan(&state, &order(Command::Taint(key("one"))), &fleet, START + 6), Ok(vec![]));
+    let early = refused(&state, revoke("two"), &fleet, START + 6);
+    assert!(matches!(&early[..], [Obstacle::Impossible(why)] if why.contains("`rotate taint` comes first")));
+    let unknown = refused(&state, Command::Taint(key("nobody's")), &fleet, START + 6);
+    assert!(matches!(&unknown[..], [Obstacle::Impossible(why)] if why.contains("not one of this site's")));
+}
+
+fn revoke(name: &str) -> Command {
+    Command::Revoke { ca: key(name), known: false }
+}
+
+#[test]
+fn what_is_revoked_stays_revoked_since_the_first_time_and_takes_newer_lists() {
+    let (mut state, mut fleet) = site();
+    let mut forced = order(Command::Taint(key("one")));
+    forced.override_reason = Some("thief".into());
+    carry_out(&mut state, &forced, &mut fleet, START).unwrap();
+    fleet.report("n1", report(1, "one", START, START)).unwrap();
+    carry_out(&mut state, &order(revoke("one")), &mut fleet, START + 5).unwrap();
+    let known = order(Command::Revoke { ca: key("one"), known: true });
+    assert_eq!(plan(&state, &known, &fleet, START + 6), Ok(vec![]), "this list is in force");
+    let newer = carry_out(&mut state, &order(revoke("one")), &mut fleet, START + 7).unwrap();
+    assert_eq!(newer, [Effect::Revoke(key("one"))]);
+    let ca = state.ca(&key("one")).unwrap();
+    assert_eq!((ca.phase, ca.since), (Phase::Revoked, START + 5));
+}
+
+/// A charter's word is enough for us; others need a list, and the view says so until there is one.
+#[test]
+fn a_charter_revokes_and_what_is_still_to_be_done_is_shown() {
+    let find = |state: &State, step: &str| {
+        let lines = progress(state, &Fleet::default(), START + 9);
+        lines.into_iter().find(|line| line.step.contains(step))
+    };
+    for tainted_before in [false, true] {
+        let (mut state, mut fleet) = site();
+        prepared(&mut state, "two", "a", START);
+        let pins = |one| [("one", one), ("two", CaState::Prepared)];
+        let root = [("a", RootState::Active)];
+        if tainted_before {
+            let word = Command::Publish(view(2, &root, &pins(CaState::Tainted)));
+            carry_out(&mut state, &order(word), &mut fleet, START).unwrap();
+            let line = find(&state, &format!("{} tainted", key("one").short())).unwrap();
+            assert!(line.status == Status::Waiting && line.detail.contains("no CRL in force"), "{line:?}");
+            fleet.report("n1", report(2, "two", START + DAY, START + 4)).unwrap();
+        }
+        let word = Command::Publish(view(3, &root, &pins(CaState::Revoked)));
+        let effects = carry_out(&mut state, &order(word), &mut fleet, START + 5).unwrap();
+        let taints = effects.iter().filter(|effect| matches!(effect, Effect::Taint(_))).count();
+        assert_eq!(taints, usize::from(!tainted_before));
+        assert_eq!(effects.last(), Some(&Effect::Revoke(key("one"))));
+        assert_eq!(state.tainted().collect::<Vec<_>>(), [&key("one")]);
+
+        let step = format!("{} revoked", key("one").short());
+        let line = find(&state, &step).unwrap();
+        assert!(line.status == Status::Waiting && line.detail.contains("no CRL in force"), "{line:?}");
+        assert!(
+            find(&state, &format!("revoke {}", key("one").short())).is_some(),
+            "the list is still to come"
+        );
+        state.list(&key("one"), true);
+        let line = find(&state, &step).unwrap();
+        assert!(line.status == Status::Done && line.detail.contains("a CRL in force names it"), "{line:?}");
+        assert_eq!(find(&state, &format!("revoke {}", key("one").short())), None);
+    }
+}
+
+/// A charter that only confirms what is known is no incident: it waits for nodes like any other.
+#[test]
+fn a_charter_that_confirms_a_taint_waits_for_nodes() {
+    let (mut state, mut fleet) = site();
+    let pins = [("one", CaState::Tainted)];
+    let word = Command::Publish(view(2, &[("a", RootState::Active)], &pins));
+    carry_out(&mut state, &order(word), &mut fleet, START).unwrap();
+    let word = view(3, &[("a", RootState::Active)], &[("one", CaState::Revoked)]);
+    assert_eq!(lags(&refused(&state, Command::Publish(word), &fleet, START + 1)), ["n1"]);
+}
+
+/// The longest lived of the prepared CAs may be unusable: another one takes over.
+#[test]
+fn any_prepared_ca_that_can_issue_is_the_heir() {
+    let (mut state, mut fleet) = site();
+    for (name, days) in [("two", 90), ("three", 80), ("four", 85)] {
+        state.request(key(name), START);
+        let install = Command::Install(ca(name, "a", START, days));
+        carry_out(&mut state, &order(install), &mut fleet, START).unwrap();
+    }
+    // "four" lives longer than "three" and is not pinned; "two" is in the same hands as "one".
+    let pins = [("one", CaState::Tainted), ("two", CaState::Tainted), ("three", CaState::Prepared)];
+    let word = Command::Publish(view(2, &[("a", RootState::Active)], &pins));
+    let effects = carry_out(&mut state, &order(word), &mut fleet, START).unwrap();
+    assert!(effects.iter().all(|effect| *effect != Effect::StopIssuing), "{effects:?}");
+    assert_eq!(state.active().unwrap().key, key("three"));
+    assert_eq!(state.tainted().count(), 2);
 }
 
 #[test]

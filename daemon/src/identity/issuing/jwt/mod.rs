@@ -1,7 +1,8 @@
 //! JWT-SVIDs and the keys that sign them.
 //!
 //! A key is made here and never leaves; the site CA endorses it, the bundle carries it before its first use and until the last token
-//! that it signed has died (`ring` says when). `store` keeps it over restarts.
+//! that it signed has died (`ring` says when). It outlives a change of the CA, but falls with each CA that endorsed it and is tainted:
+//! whoever has the one from this machine may have the other. `store` keeps it over restarts.
 
 mod ring;
 mod store;
@@ -53,6 +54,8 @@ pub(super) struct Held {
     key: Arc<SigningKey>,
     pkcs8: Zeroizing<Vec<u8>>,
     span: Span,
+    /// Keys of the CAs that have endorsed it, lower-case hex SHA-256.
+    cas: Vec<String>,
 }
 
 /// The keys of a node. One for each directory; a reload goes on with those it finds.
@@ -89,6 +92,24 @@ impl Keys {
 impl Stored {
     fn spans(&self) -> Vec<Span> {
         self.keys.iter().map(|held| held.span).collect()
+    }
+
+    /// Forgets keys that a tainted CA has endorsed.
+    fn fall(&mut self, base: &Trust, audit: &Log, now: OffsetDateTime) -> Result<bool, Error> {
+        let tainted: Vec<&str> = base.store().policy().tainted().collect();
+        let fallen = |held: &Held| held.cas.iter().any(|ca| tainted.contains(&ca.as_str()));
+        let before = self.keys.len();
+        for gone in self.keys.iter().filter(|held| fallen(held)) {
+            tell(audit, gone, "gone: a site CA that endorsed it is tainted", now)?;
+        }
+        self.keys.retain(|held| !fallen(held));
+        Ok(self.keys.len() != before)
+    }
+
+    /// Notes that this CA endorses all of them.
+    fn note(&mut self, ca: &str) -> bool {
+        let new = self.keys.iter_mut().filter(|held| held.cas.iter().all(|known| known != ca));
+        new.map(|held| held.cas.push(ca.to_owned())).count() > 0
     }
 
     /// Makes the key that is due and forgets those that are over; each is written to the audit log first.
@@ -131,7 +152,9 @@ impl Issuer {
         let (roots, now) = (base.own(), OffsetDateTime::from(now));
         let mut stored = self.keys.lock();
         let mut next = stored.clone();
-        let changed = next.advance(&self.audit, now)?;
+        let fell = next.fall(base, &self.audit, now)?;
+        let advanced = next.advance(&self.audit, now)?;
+        let changed = next.note(&self.ca.facts().key_sha256) || fell || advanced;
         let (endorsed, refused) = self.endorse(&next, base, now);
         let content = content(roots, &endorsed);
         let differs = next.content != content;

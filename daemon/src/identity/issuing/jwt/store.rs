@@ -45,6 +45,8 @@ struct Entry {
     from: i64,
     #[zeroize(skip)]
     until: i64,
+    #[zeroize(skip)]
+    cas: Vec<String>,
 }
 
 /// Where the keys of a node are.
@@ -70,7 +72,8 @@ pub(super) fn read(path: &Path) -> Result<Stored, Error> {
 
 fn held(entry: &Entry) -> Option<Held> {
     let der = Zeroizing::new(BASE64_STANDARD.decode(&entry.key).ok()?);
-    Held::new(Key::from_pkcs8(&der).ok()?, Span { from: entry.from, until: entry.until }).ok()
+    let held = Held::new(Key::from_pkcs8(&der).ok()?, Span { from: entry.from, until: entry.until }).ok()?;
+    Some(Held { cas: entry.cas.clone(), ..held })
 }
 
 /// Replaces the file; on an error the old one is as it was.
@@ -79,6 +82,7 @@ pub(super) fn write(path: &Path, stored: &Stored) -> Result<(), Error> {
         key: BASE64_STANDARD.encode(&*held.pkcs8),
         from: held.span.from,
         until: held.span.until,
+        cas: held.cas.clone(),
     };
     let file = File {
         sequence: stored.sequence,
@@ -105,6 +109,6 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 impl Held {
     pub(super) fn new(key: Key, span: Span) -> Result<Self, isthmus_pki::jwt::Error> {
         let pkcs8 = key.to_pkcs8();
-        Ok(Self { key: SigningKey::new(key)?.into(), pkcs8, span })
+        Ok(Self { key: SigningKey::new(key)?.into(), pkcs8, span, cas: Vec::new() })
     }
 }

@@ -75,6 +75,37 @@ fn a_key_is_in_the_bundle_before_it_signs_and_after() {
     assert!(!key_ids(&first).contains(&key_ids(&end)[0]));
 }
 
+/// A change of the site CA is nothing to a token; the taint of a CA takes with it every key that it ever endorsed, at once.
+#[test]
+fn tokens_outlive_a_change_of_the_ca_and_fall_with_one_that_is_tainted() {
+    let mut site = site();
+    let first = site.issuer();
+    let before = first.publish(&site.trust(), later(0)).unwrap();
+    let token = first.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
+    let old_ca = first.ca.facts().key_sha256.clone();
+    drop(first);
+    site.next_ca();
+    let second = site.issuer();
+    let changed = second.publish(&site.trust(), later(0)).unwrap();
+    assert_eq!(key_ids(&changed), key_ids(&before));
+    jwt::validate(&token.token, "db", &TrustStore::from(changed.clone()), later(0).into()).unwrap();
+
+    // The old one is found to be stolen: after a restart too, and although the one that issues is another.
+    drop(second);
+    let second = site.issuer();
+    let trust = site.trust_without(&[old_ca]);
+    let fallen = second.publish(&trust, later(0)).unwrap();
+    assert!(key_ids(&fallen).len() == 1 && key_ids(&fallen) != key_ids(&before), "{:?}", key_ids(&fallen));
+    assert!(fallen.sequence() > changed.sequence());
+    assert!(jwt::validate(&token.token, "db", &TrustStore::from(fallen.clone()), later(0).into()).is_err());
+    let token = second.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
+    jwt::validate(&token.token, "db", &TrustStore::from(fallen.clone()), later(0).into()).unwrap();
+    assert_eq!(second.publish(&trust, later(0)).unwrap(), fallen, "once");
+    let gone =
+        site.log().iter().filter(|(kind, _, reason)| kind == "jwt-key" && reason.contains("tainted")).count();
+    assert_eq!(gone, 1);
+}
+
 #[test]
 fn a_token_does_not_outlive_the_site_ca() {
     let site = Site::new(time::Duration::minutes(2));

@@ -1,0 +1,144 @@
+//! Each check of what comes from outside at its edge.
+
+use super::*;
+
+#[test]
+fn a_key_is_named_by_eight_digits_or_more_of_one_ca() {
+    let site = Site1::new();
+    let state = site.open().state();
+    let key = state.active().unwrap().key.clone();
+    assert_eq!(find_key(&state, &key.as_str()[..8]).unwrap(), key);
+    assert_eq!(find_key(&state, key.as_str()).unwrap(), key);
+    for digits in ["", &key.as_str()[..7], &key.as_str()[1..20], "zzzzzzzzzz"] {
+        assert!(matches!(find_key(&state, digits), Err(Error::Key(_))), "{digits}");
+    }
+    let mut twice = state.clone();
+    twice.cas.push(state.cas[0].clone());
+    assert!(find_key(&twice, key.as_str()).is_err(), "of two nobody knows which is meant");
+}
+
+#[test]
+fn only_a_roots_list_with_the_ca_in_it_revokes() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let bad = rotation.state().active().unwrap().key.clone();
+    let taint = Verb::Taint(bad.to_string(), String::new());
+    assert!(order(&rotation, taint, Some("a test")).applied);
+    let refused = |crl: Vec<u8>| {
+        let verb = Verb::Revoke(bad.to_string(), crl);
+        rotation.order(&request(verb, None), false, SystemTime::now()).unwrap_err().to_string()
+    };
+    let now = OffsetDateTime::now_utc();
+    let until = now + time::Duration::DAY;
+    let empty = site.root.sign_crl(&[], 1, now, until).unwrap().to_vec();
+    assert!(refused(empty).contains("does not list that CA"));
+    let theirs = root(YEAR).sign_crl(&[], 1, now, until).unwrap().to_vec();
+    assert!(refused(theirs).contains("no root in force signed it"));
+    assert!(refused(b"0".to_vec()).contains("not one CRL in DER"));
+    // Before the taint nothing is revoked, list or not.
+    let early = Site1::new();
+    let machine = early.open();
+    let good = machine.state().active().unwrap().key.to_string();
+    let refusal = order(&machine, Verb::Revoke(good, early.crl(1)), Some("a test")).refusal.unwrap();
+    assert!(refusal.to_string().contains("`rotate taint` comes first"));
+}
+
+#[test]
+fn the_charter_in_force_may_be_published_again_and_another_under_its_number_not() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let charter = site.charter(&rotation, 1, &[&site.root]);
+    assert!(site.publish(&rotation, &charter).applied);
+    let before = journal(&site).len();
+    let again = site.publish(&rotation, &charter);
+    assert!(!again.applied && again.refusal.is_none() && again.effects.is_empty(), "{again:?}");
+    assert_eq!(again.notes, ["charter 1 is in force already: nothing to do"]);
+    assert_eq!(journal(&site).len(), before);
+    let file = |charter: &Charter| sealed::seal(charter, &[&site.root]).unwrap().into_bytes();
+    for (sequence, hint, words) in [(1, 61, "another charter with sequence 1"), (0, 60, "sequence")] {
+        let other = Charter { sequence, refresh_hint: hint, ..charter.clone() };
+        let Ok(text) = sealed::seal(&other, &[&site.root]) else { continue };
+        let verb = Verb::Publish(text.into_bytes());
+        let error = rotation.order(&request(verb, Some("x")), false, SystemTime::now()).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let stranger = sealed::seal(&Charter { sequence: 2, ..charter.clone() }, &[&root(YEAR)]).unwrap();
+    let verb = Verb::Publish(stranger.into_bytes());
+    let error = rotation.order(&request(verb, Some("x")), false, SystemTime::now()).unwrap_err();
+    assert!(error.to_string().contains("no root that this node trusts now"), "{error}");
+    // What drops nothing is not retired, whatever the command.
+    let verb = Verb::RetireRoot(file(&Charter { sequence: 2, ..charter }));
+    assert!(order(&rotation, verb, Some("x")).refusal.unwrap().to_string().contains("root publish"));
+}
+
+#[test]
+fn a_crash_between_charter_and_state_is_caught_up_with_and_a_lost_charter_is_told() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let first = site.charter(&rotation, 1, &[&site.root]);
+    assert!(site.publish(&rotation, &first).applied);
+    let state = fs::read(site.state_dir().join("state.json")).unwrap();
+    let next = site.charter(&rotation, 2, &[&site.root]);
+    assert!(site.publish(&rotation, &next).applied);
+    drop(rotation);
+    // The charter's file was replaced, the state was not.
+    fs::write(site.state_dir().join("state.json"), state).unwrap();
+    let rotation = site.open();
+    assert_eq!(rotation.state().charter_sequence(), 2);
+    let again = Rotation::open(&site.state_dir()).unwrap();
+    assert_eq!(again.state().charter_sequence(), 2, "and that is written down");
+    drop((rotation, again));
+    // The other way round nobody knows what was in force.
+    fs::write(site.state_dir().join("charter.jws"), sealed::seal(&first, &[&site.root]).unwrap()).unwrap();
+    let error = Rotation::open(&site.state_dir()).map(drop).unwrap_err().to_string();
+    assert!(
+        error.contains("charter.jws") && error.contains("charter 2 was in force and this is 1"),
+        "{error}"
+    );
+    fs::remove_file(site.state_dir().join("charter.jws")).unwrap();
+    let error = Rotation::open(&site.state_dir()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("charter 2 was in force and this is 0"), "{error}");
+}
+
+#[test]
+fn what_is_heard_is_bounded_and_only_what_a_root_signed() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let heard = |crls: Vec<Vec<u8>>| Heard { crls, ..Heard::default() };
+    let now = OffsetDateTime::now_utc();
+    let stranger = root(YEAR).sign_crl(&[], 1, now, now + time::Duration::DAY).unwrap().to_vec();
+    assert!(!rotation.hear(&heard(vec![stranger, b"0".to_vec(), Vec::new()]), SystemTime::now()));
+    let lists: Vec<Vec<u8>> = (0..70).map(|number| site.crl(number)).collect();
+    assert!(rotation.hear(&heard(lists.clone()), SystemTime::now()));
+    assert_eq!(rotation.crls(), lists[..64]);
+    assert!(!rotation.hear(&heard(lists), SystemTime::now()), "full, and those are known");
+    // Statements too.
+    let mut store = rotation.lock();
+    for n in 0..300 {
+        store.add_taint(n.to_string());
+    }
+    assert_eq!(store.taints.len(), 256);
+    store.taints.clear();
+    assert!(store.add_taint("a".into()) && !store.add_taint("a".into()));
+}
+
+/// A statement about a CA of ours that came from outside is obeyed here as if it had been ordered, once.
+#[test]
+fn a_taint_of_our_own_ca_that_is_heard_stops_it() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let ca = crate::identity::issuing::load_authority(&site.issuer).unwrap();
+    let statement = isthmus_pki::rotation::taint::seal(&ca, 7, "found on a stick").unwrap();
+    let heard = Heard { taints: vec![statement], ..Heard::default() };
+    assert!(rotation.hear(&heard, SystemTime::now()));
+    let key = KeyHash::of(ca.facts());
+    assert_eq!(rotation.state().ca(&key).unwrap().phase, Phase::Tainted);
+    assert!(site.reconcile(&rotation, None).unwrap().issuer.is_none());
+    assert!(journal(&site).iter().any(|line| line["by"] == "a statement from another node"));
+    let lines = journal(&site).len();
+    assert!(!rotation.hear(&heard, SystemTime::now()));
+    // Said by another instance of the same CA, in other words: nothing more to do.
+    let other = isthmus_pki::rotation::taint::seal(&ca, 8, "and sold on").unwrap();
+    assert!(rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()));
+    assert_eq!(journal(&site).len(), lines);
+}
