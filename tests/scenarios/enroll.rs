@@ -134,6 +134,13 @@ fn a_node_joins_once_and_nobody_else_with_its_token() {
             assert!(!log.contains(token.trim()) && !log.contains("PRIVATE KEY"), "gw{n} logged a secret");
         }
 
+        // Who made it is in the audit log, as the kernel knows them.
+        let log = site.mesh.node(1).state_dir().join("audit.jsonl");
+        let orders = ["audit", "search", "--kind", "operator", "-o", "json", log.to_str().unwrap()];
+        let orders = site.mesh.node(1).ctl_ok(&orders).unwrap();
+        assert!(orders.contains("token create: done") && orders.contains("operator uid=0 pid="), "{orders}");
+        assert!(orders.contains("/node/gw2\"") && !orders.contains("isthmus-join_"), "{orders}");
+
         // A token that was taken back, and a command to a node that has none to give.
         let again = site.token("gw3");
         let list = site.mesh.node(1).ctl_ok(&["token", "list", "-o", "json"]).unwrap();

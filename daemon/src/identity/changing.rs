@@ -19,6 +19,7 @@ use super::{
     error::Error,
     handle::Handle,
     loaded::Loaded,
+    orders::{self, Noted, Order},
     own::Own,
     rotation::{self, Outcome},
 };
@@ -37,21 +38,40 @@ impl Handle {
         let mut servers = self.0.servers.lock().await;
         let sections = (config, issuer, workload_api);
         let loaded = self.load(&sections, SystemTime::now())?;
+        let noted = self.note_bans(&loaded)?;
         // First what can fail without harm: nothing of it answers before there is something to answer from.
-        let mut changes = self.serve(&mut servers, sections.1.as_ref(), sections.2.as_ref()).await?;
+        let served = self.serve(&mut servers, sections.1.as_ref(), sections.2.as_ref()).await;
+        let word = served.as_ref().err().map_or_else(|| "done".into(), |error| format!("failed: {error}"));
+        noted.into_iter().for_each(|noted| drop(noted.end(&word)));
+        let mut changes = served?;
         changes.extend(self.install(loaded));
         *self.sections() = sections;
         Ok(changes)
     }
 
-    /// Plans a rotation's step; unless `dry_run`, carries it out and loads what is in force then.
+    /// Plans a rotation's step; unless `dry_run`, writes it down, carries it out and loads what is in force then.
     pub async fn rotate(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {
         let _servers = self.0.servers.lock().await;
+        if dry_run {
+            return self.take_step(request, true).await;
+        }
+        let (handle, ordered) = (self.clone(), request.clone());
+        let noted = blocking(move || handle.note_rotation(&ordered)).await?;
+        let mut outcome = self.take_step(request, false).await;
+        let word = orders::word_for(&outcome);
+        let trouble = blocking(move || Ok(noted.end(&word))).await?;
+        if let Ok(outcome) = &mut outcome {
+            outcome.notes.extend(trouble);
+        }
+        outcome
+    }
+
+    async fn take_step(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {
         let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
         let ordered = request.clone();
         // Keys are made and files synced.
-        let order = move || rotation.order(&ordered, dry_run, SystemTime::now());
-        let outcome = tokio::task::spawn_blocking(order).await.map_err(|_| Error::NoIdentity)??;
+        let order = move || rotation.order(&ordered, dry_run, SystemTime::now()).map_err(Error::from);
+        let outcome = blocking(order).await?;
         if outcome.applied {
             if matches!(request.verb, rotation::Verb::Taint(..)) {
                 self.forewarn().await;
@@ -59,6 +79,26 @@ impl Handle {
             self.load_again()?;
         }
         Ok(outcome)
+    }
+
+    /// A reload that puts a node out, or lets it in again, is an order like any other.
+    fn note_bans(&self, next: &Loaded) -> Result<Vec<Noted>, Error> {
+        let (before, running) = {
+            let loaded = self.loaded();
+            (loaded.rules.clone(), loaded.config.is_some())
+        };
+        let site = self.0.node.as_ref().map(|(site, _)| site.clone()).unwrap_or_default();
+        let order = |what: &str, node: &String| Order {
+            what: what.into(),
+            node: self.node_id(&site, node),
+            by: "isthmusd, by its configuration".into(),
+            ..Order::default()
+        };
+        let (old, new) = (&before.banned, &next.rules.banned);
+        let put_out = new.iter().filter(|node| !old.contains(node)).map(|node| order("ban", node));
+        let let_in = old.iter().filter(|node| !new.contains(node)).map(|node| order("lift the ban", node));
+        let orders: Vec<Order> = put_out.chain(let_in).filter(|_| running).collect();
+        orders.into_iter().map(|order| self.note(order)).collect()
     }
 
     /// Nodes whose own certificate is of a tainted CA can't ask us any more once we refuse it: they are told a moment before.
@@ -135,13 +175,14 @@ impl Handle {
     fn hand_out(&self, loaded: &Loaded) {
         let inner = &self.0;
         let trust = loaded.trust.as_ref().map(|trust| inner.federation.complete(trust));
+        let mut after = loaded.certificates();
+        after.extend(trust.iter().flat_map(|trust| trust.federated_roots()));
+        // Before anybody hears of them: who is told of an SVID finds it in the list.
+        let before = std::mem::replace(&mut *self.listed(), after.clone());
+        certificates::export(before.iter().chain(&after), &after);
         inner.federation.show(loaded.own(), trust.as_deref());
         inner.supply.send_replace(loaded.supply(trust.as_ref()));
         inner.standing.send_replace(loaded.standing(inner.node.as_ref(), trust.as_ref()));
-        let mut after = loaded.certificates();
-        after.extend(trust.iter().flat_map(|trust| trust.federated_roots()));
-        let before = std::mem::replace(&mut *self.listed(), after.clone());
-        certificates::export(before.iter().chain(&after), &after);
     }
 
     /// Bundles of other domains have come or gone.
@@ -179,6 +220,13 @@ impl Handle {
             taints: rotation.taints().into_iter().map(String::into_bytes).collect(),
         });
     }
+}
+
+/// Work that waits for the disk.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Error::NoIdentity)?
 }
 
 /// Takes what issuers say the fabric trusts, whenever that changes.

@@ -3,6 +3,7 @@
 mod calls;
 mod hearing;
 mod joining;
+mod orders;
 mod supplying;
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, sync::Arc, time::Duration};
@@ -17,11 +18,12 @@ use super::{
     *,
 };
 use crate::identity::{
-    Condition, Config, Handle, NodeRules, rotation, start,
+    Condition, Config, Handle, NodeRules, Requester, rotation, start,
     tests::{Files, NODE, domain},
 };
 
 const TTL: Duration = Duration::from_secs(600);
+const OPERATOR: Requester = Requester::Operator { uid: 0, pid: Some(1) };
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// An issuer: node gw1, with its files, serving on a port of its own.
@@ -53,9 +55,7 @@ impl Issuer {
     }
 
     fn token(&self, node: &str) -> Token {
-        let (tokens, site) = self.handle.tokens().unwrap();
-        let now = time::OffsetDateTime::now_utc().unix_timestamp();
-        tokens.create(rand::random(), (&site, node), TTL, now).unwrap().token
+        self.handle.create_token(&OPERATOR, node, TTL).unwrap().token
     }
 
     /// A node that has nothing but the root and a token.

@@ -140,6 +140,11 @@ impl Rotation {
         self.lock().fleet.clone()
     }
 
+    /// The key that a person means by its first digits; `None`: no one key.
+    pub(super) fn find_key(&self, digits: &str) -> Option<KeyHash> {
+        find_key(&self.lock().state, digits).ok()
+    }
+
     /// The charter in force as it was signed; `None`: none.
     pub fn charter(&self) -> Option<String> {
         self.lock().charter.as_ref().map(|charter| charter.file.clone())
