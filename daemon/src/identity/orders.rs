@@ -14,10 +14,11 @@ use std::{
 };
 
 use isthmus_pki::{
-    Facts, KeyHash,
+    Facts, KeyHash, SpiffeId,
     audit::{Entry, Kind},
     bundle, id,
 };
+use zeroize::Zeroizing;
 
 use super::{
     audit::Log,
@@ -104,7 +105,8 @@ impl Handle {
     /// Makes a join token for a node of this issuer's site. Blocks on the disk.
     pub fn create_token(&self, by: &Requester, node: &str, ttl: Duration) -> Result<Created, Error> {
         let (tokens, site) = self.tokens().ok_or(Error::NoIssuer)?;
-        let token = Token::from_random(rand::random());
+        let token = self.own_id().and_then(|own| Token::new(Zeroizing::new(rand::random()), own));
+        let token = token.ok_or(Error::NoIssuer)?;
         let order = Order {
             what: "token create".into(),
             node: self.node_id(&site, node),
@@ -157,6 +159,13 @@ impl Handle {
             Verb::Install(certificate) => (String::new(), key_of(certificate).unwrap_or_default()),
             _ => (String::new(), String::new()),
         }
+    }
+
+    /// As `[node]` has it.
+    fn own_id(&self) -> Option<SpiffeId> {
+        let (site, name) = self.0.node.as_ref()?;
+        let domain = self.loaded().base.as_ref()?.domain().clone();
+        id::node_id(&domain, site, name).ok()
     }
 
     /// Empty for what can be no node's.

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use isthmus_pki::renewal::{self, Renewal, Standing as Progress};
+use isthmus_pki::{
+    SpiffeId, TrustDomain,
+    renewal::{self, Renewal, Standing as Progress},
+};
 use isthmus_proto::issuance::{EnrollRequest, RenewRequest};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -51,6 +54,12 @@ enum Error {
     TokenFile(FileError),
     #[error("{path}: {reason}")]
     Token { path: String, reason: NotAToken },
+    #[error(
+        "{path}: the join token is {issuer}'s, and this node is to be of site {site:?} in {domain}: it was shown to nobody; make one there, or mend [node] site or trust_bundle"
+    )]
+    Elsewhere { path: String, issuer: SpiffeId, site: String, domain: TrustDomain },
+    #[error("{issuer}, which made the join token, gave no certificate: {reasons}")]
+    Enroll { issuer: SpiffeId, reasons: String },
     #[error(
         "this node has no SVID that is believed now ({0}), and no join token: make one with `isthmusctl token create` on an issuer and put it into [identity] join_token_file"
     )]
@@ -221,6 +230,7 @@ impl Agent {
 
     async fn enroll(&self, standing: &Standing, path: &Path) -> Result<Arc<Own>, Error> {
         let token = read_token(path)?;
+        check_issuer(&token, standing, path)?;
         let mut reasons = Vec::new();
         for address in shuffled(&standing.config.issuers) {
             match self.enroll_at(&address, standing, &token).await {
@@ -231,7 +241,7 @@ impl Agent {
                 Err(error) => reasons.push(error.to_string()),
             }
         }
-        Err(Error::Issuers(reasons.join("; ")))
+        Err(Error::Enroll { issuer: token.issuer().clone(), reasons: reasons.join("; ") })
     }
 
     async fn enroll_at(
@@ -241,7 +251,8 @@ impl Agent {
         token: &Token,
     ) -> Result<Arc<Own>, Attempt> {
         let pending = Pending::new(standing)?;
-        let mut client = client::connect(address, &self.live, standing, As::Stranger, None).await?;
+        let mut client =
+            client::connect(address, &self.live, standing, As::Stranger(token.issuer()), None).await?;
         let (site, node) = (*standing.node).clone();
         let request =
             EnrollRequest { token: token.reveal().to_string(), site, node, csr: pending.csr.clone() };
@@ -318,8 +329,22 @@ async fn accept(
 
 fn read_token(path: &Path) -> Result<Token, Error> {
     let bytes = files::secret(path, Rule::Private).map_err(Error::TokenFile)?;
-    let token = std::str::from_utf8(&bytes).map_err(|_| NotAToken).and_then(Token::parse);
+    let token = std::str::from_utf8(&bytes).map_err(|_| NotAToken::Other).and_then(Token::parse);
     token.map_err(|reason| Error::Token { path: path.display().to_string(), reason })
+}
+
+/// A token that no issuer of this site made would only wander about.
+fn check_issuer(token: &Token, standing: &Standing, path: &Path) -> Result<(), Error> {
+    let (issuer, site, domain) = (token.issuer(), &standing.node.0, standing.trust.domain());
+    if issuer.trust_domain() == domain && issuer.node().is_some_and(|(of, _)| of == site) {
+        return Ok(());
+    }
+    Err(Error::Elsewhere {
+        path: path.display().to_string(),
+        issuer: issuer.clone(),
+        site: site.clone(),
+        domain: domain.clone(),
+    })
 }
 
 /// It is worth nothing any more, but whoever finds it can't know that.

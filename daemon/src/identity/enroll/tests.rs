@@ -8,10 +8,11 @@ mod supplying;
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, sync::Arc, time::Duration};
 
-use isthmus_pki::{Curve, Key, csr};
+use isthmus_pki::{Curve, Key, SpiffeId, csr};
 use isthmus_proto::issuance::{EnrollRequest, issuance_client::IssuanceClient};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
+use zeroize::Zeroizing;
 
 use super::{
     client::{self, As},
@@ -105,7 +106,7 @@ impl Member {
         standing.unwrap().own.unwrap()
     }
 
-    async fn connect(&self, issuer: &Issuer, appear: As) -> IssuanceClient<Channel> {
+    async fn connect(&self, issuer: &Issuer, appear: As<'_>) -> IssuanceClient<Channel> {
         let standing = self.handle.live().borrow().clone().unwrap();
         client::connect(&issuer.address.to_string(), &self.handle.live(), &standing, appear, None)
             .await
@@ -123,6 +124,11 @@ impl Member {
         }
         panic!("{:?} lacks {wanted:?}", self.handle.summary());
     }
+}
+
+/// The ID of the issuer, as its tokens name it.
+fn gw1() -> SpiffeId {
+    isthmus_pki::id::node_id(&domain(), NODE.0, NODE.1).unwrap()
 }
 
 fn csr_of(name: &str) -> Vec<u8> {

@@ -9,7 +9,7 @@ use super::*;
 async fn a_stranger_may_call_nothing_but_enroll() {
     let issuer = Issuer::start(NodeRules::default()).await;
     let member = issuer.member("gw2", None).await;
-    let mut client = member.connect(&issuer, As::Stranger).await;
+    let mut client = member.connect(&issuer, As::Stranger(&gw1())).await;
     let refused = client.renew(RenewRequest { csr: csr_of("gw2") }).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     let refused = client.issue_x509(IssueX509Request::default()).await.unwrap_err();

@@ -34,7 +34,10 @@ async fn of_fifty_parallel_redeems_of_one_token_exactly_one_gets_a_certificate()
     let issuer = Issuer::start(NodeRules::default()).await;
     let token = issuer.token("gw2");
     let member = issuer.member("gw2", None).await;
-    let channels = [member.connect(&issuer, As::Stranger).await, member.connect(&issuer, As::Stranger).await];
+    let channels = [
+        member.connect(&issuer, As::Stranger(&gw1())).await,
+        member.connect(&issuer, As::Stranger(&gw1())).await,
+    ];
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..50 {
         let (mut client, request) = (channels[n % 2].clone(), enroll_request(&token, NODE.0, "gw2"));
@@ -53,12 +56,12 @@ async fn of_fifty_parallel_redeems_of_one_token_exactly_one_gets_a_certificate()
 async fn a_token_is_for_one_node_of_one_site_and_bad_requests_do_not_use_it_up() {
     let issuer = Issuer::start(NodeRules::default()).await;
     let (token, member) = (issuer.token("gw2"), issuer.member("gw3", None).await);
-    let mut client = member.connect(&issuer, As::Stranger).await;
+    let mut client = member.connect(&issuer, As::Stranger(&gw1())).await;
     for (site, node) in [(NODE.0, "gw3"), ("other", "gw2"), ("", ""), (NODE.0, "../gw2")] {
         let refused = client.enroll(enroll_request(&token, site, node)).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     }
-    let other = Token::from_random([1; 32]);
+    let other = Token::new(Zeroizing::new([1; 32]), gw1()).unwrap();
     let refused = client.enroll(enroll_request(&other, NODE.0, "gw2")).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     let mut nonsense = enroll_request(&token, NODE.0, "gw2");
@@ -79,7 +82,7 @@ async fn a_node_that_can_not_join_runs_and_says_why() {
     let issuer = Issuer::start(NodeRules::default()).await;
     let without = issuer.member("gw2", None).await;
     assert_eq!(without.says("no join token").await, Condition::Failed);
-    let wrong = issuer.member("gw3", Some(&Token::from_random([9; 32]))).await;
+    let wrong = issuer.member("gw3", Some(&Token::new(Zeroizing::new([9; 32]), gw1()).unwrap())).await;
     assert_eq!(wrong.says("join token is not accepted").await, Condition::Failed);
     assert!(wrong.config.join_token_file.as_ref().unwrap().exists(), "it was not used");
 }
@@ -92,7 +95,8 @@ async fn a_token_is_shown_to_nobody_but_a_node_of_the_site() {
     let member = ours.member("gw2", None).await;
     let standing = member.handle.live().borrow().clone().unwrap();
     let address = impostor.address.to_string();
-    let refused = client::connect(&address, &member.handle.live(), &standing, As::Stranger, None).await;
+    let refused =
+        client::connect(&address, &member.handle.live(), &standing, As::Stranger(&gw1()), None).await;
     let refused = refused.map(drop).unwrap_err().to_string();
     assert!(refused.contains("another root"), "{refused}");
 }
@@ -128,4 +132,56 @@ async fn a_node_comes_back_by_a_new_bundle_file_and_a_token() {
     let standing = tokio::time::timeout(LIMIT, joined).await.expect("joins in time").unwrap().clone();
     let own = standing.unwrap().own.unwrap();
     assert!(own.serial != before.serial && own.id == before.id);
+}
+
+/// A token that another issuer made stays with the node: the one that is asked never sees the secret.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_shown_to_the_issuer_that_made_it_and_to_no_other() {
+    let issuer = Issuer::start(NodeRules::default()).await;
+    let made_by = |site: &str, name: &str| {
+        let id = isthmus_pki::id::node_id(&domain(), site, name).unwrap();
+        Token::new(Zeroizing::new([7; 32]), id).unwrap()
+    };
+    let twin = issuer.member("gw2", Some(&made_by(NODE.0, "gw9"))).await;
+    assert_eq!(twin.says("/node/gw9, which made the join token").await, Condition::Failed);
+    let (_, summary) = twin.handle.summary();
+    assert!(summary.contains("/node/gw1, which is not allowed here"), "{summary}");
+    let other = issuer.member("gw3", Some(&made_by("azure-eu", "gw1"))).await;
+    assert_eq!(other.says("shown to nobody").await, Condition::Failed);
+    let text = fs::read_to_string(issuer.files.issuer().audit.file).unwrap();
+    assert!(!text.contains("join token from"), "nothing was asked: {text}");
+    // Whoever shows one all the same is told as little as of any other, and the log says why.
+    let mut client = twin.connect(&issuer, As::Stranger(&gw1())).await;
+    let refused = client.enroll(enroll_request(&made_by(NODE.0, "gw9"), NODE.0, "gw2")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("not accepted"), "{refused}");
+    let text = fs::read_to_string(issuer.files.issuer().audit.file).unwrap();
+    assert!(text.contains("was made by spiffe://fabric.example/site/aws-use1/node/gw9"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_lost_something_on_its_way_is_told_apart_and_is_still_good() {
+    let issuer = Issuer::start(NodeRules::default()).await;
+    let token = issuer.token("gw2");
+    let member = issuer.member("gw2", Some(&token)).await;
+    member.joined().await;
+    let other = issuer.member("gw3", None).await;
+    let (path, whole) = (other.config.join_token_file.clone().unwrap(), issuer.token("gw3").reveal());
+    let give = |text: &str| {
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    give(&whole[..whole.len() - 3]);
+    other.shutdown.cancel();
+    other.handle.stopped().await;
+    let (handle, shutdown) = start_member(&other.config, "gw3").await;
+    let other = Member { handle, shutdown, ..other };
+    assert_eq!(other.says("cut off or has a mistake in it").await, Condition::Failed);
+    give(&whole);
+    other.shutdown.cancel();
+    other.handle.stopped().await;
+    let (handle, _shutdown) = start_member(&other.config, "gw3").await;
+    let mut live = handle.live();
+    let joined = live.wait_for(|standing| standing.as_ref().is_some_and(|s| s.own.is_some()));
+    drop(tokio::time::timeout(LIMIT, joined).await.expect("joins in time").unwrap());
 }
