@@ -218,6 +218,7 @@ impl Handle {
             jwt_endorsements,
             crls: rotation.crls(),
             taints: rotation.taints().into_iter().map(String::into_bytes).collect(),
+            renew: rotation.renew_within(),
         });
     }
 }

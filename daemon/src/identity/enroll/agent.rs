@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     client::{self, As},
+    fleet::TrustState,
     join::{self, Pending},
     token::{NotAToken, Token},
 };
@@ -79,9 +80,11 @@ pub(in crate::identity) struct View {
 
 /// Runs until `shutdown`.
 pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, shutdown: CancellationToken) {
-    let mut live = handle.live();
+    let (mut live, mut heard) = (handle.live(), handle.heard());
     let mut agent = Agent {
         handle,
+        heard: heard.clone(),
+        span: None,
         view,
         live: live.clone(),
         config: None,
@@ -91,6 +94,7 @@ pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, 
     };
     loop {
         let standing = live.borrow_and_update().clone();
+        heard.mark_unchanged();
         let sleep = match standing {
             Some(standing) => tokio::select! {
                 sleep = agent.step(&standing) => sleep,
@@ -100,6 +104,7 @@ pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, 
         };
         tokio::select! {
             changed = live.changed() => if changed.is_err() { return },
+            changed = heard.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(sleep) => {}
             () = shutdown.cancelled() => return,
         }
@@ -110,6 +115,10 @@ struct Agent {
     handle: Handle,
     view: watch::Sender<View>,
     live: Live,
+    /// What issuers say.
+    heard: watch::Receiver<Option<Arc<TrustState>>>,
+    /// Within how many seconds the SVID in use is to be renewed, since its CA was left: its moment was drawn.
+    span: Option<u32>,
     /// The configuration that was followed last: another one may have what was missing.
     config: Option<Arc<Config>>,
     /// Whose renewal `renewal` is.
@@ -129,6 +138,7 @@ impl Agent {
     /// Tries if it is time, and says how long to wait.
     async fn step(&mut self, standing: &Standing) -> Duration {
         self.follow(standing);
+        self.obey(standing);
         let now = SystemTime::now();
         if standing.is_renewable() && self.is_due(standing, now) {
             match self.attempt(standing, now).await {
@@ -151,6 +161,7 @@ impl Agent {
             self.of = standing.own.clone();
             self.renewal = standing.own.as_ref().map(|own| own.renewal());
             self.joining = Joining::default();
+            self.span = None;
             self.view.send_replace(View::default());
         }
         if !self.config.as_ref().is_some_and(|old| Arc::ptr_eq(old, &standing.config)) {
@@ -160,6 +171,26 @@ impl Agent {
                 renewal.again();
             }
         }
+    }
+
+    /// An issuer's word that the CA of our SVID was left: a moment is drawn for it within the span, and again if that gets shorter.
+    fn obey(&mut self, standing: &Standing) {
+        let heard = self.heard.borrow().clone();
+        let order = heard.as_ref().and_then(|state| state.renew.as_ref());
+        let (Some(order), Some(own), Some(renewal)) = (order, &standing.own, &mut self.renewal) else {
+            return;
+        };
+        if own.ca_key().is_none_or(|ca| !order.concerns(&ca))
+            || self.span.is_some_and(|span| span <= order.seconds)
+        {
+            return;
+        }
+        renewal.hasten(order.moment(seconds(SystemTime::now()), rand::random()));
+        self.span = Some(order.seconds);
+        tracing::info!(
+            within_seconds = order.seconds,
+            "another site CA issues now: this node's SVID is renewed soon"
+        );
     }
 
     fn is_due(&self, standing: &Standing, now: SystemTime) -> bool {

@@ -233,8 +233,7 @@ impl Issuance for Service {
             () = self.stop.cancelled() => return Err(Status::unavailable("isthmusd is stopping; try again")),
         }
         let state = state.borrow().clone();
-        let version = state.version();
-        Ok(Response::new(SyncResponse { state: Some((*state).clone().into()), version }))
+        Ok(Response::new((*state).clone().into()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! An issuer and the nodes of its site in one process, over loopback TLS.
 
 mod calls;
+mod following;
 mod hearing;
 mod joining;
 mod orders;
@@ -35,6 +36,15 @@ struct Issuer {
     shutdown: CancellationToken,
 }
 
+/// Leaves that live for a minute, so that those of a CA that was left are renewed within a second.
+fn config(files: &Files) -> Config {
+    let config = files.config();
+    Config {
+        rotation: rotation::Config { longest_leaf: Duration::from_secs(60), ..config.rotation },
+        ..config
+    }
+}
+
 impl Issuer {
     async fn start(rules: NodeRules) -> Self {
         let (files, shutdown) = (Files::new(), CancellationToken::new());
@@ -44,7 +54,7 @@ impl Issuer {
             ..files.issuer()
         };
         let node = Some((NODE.0.to_owned(), NODE.1.to_owned()));
-        let handle = start(Some(files.config()), Some(issuer), None, node, shutdown.clone()).await.unwrap();
+        let handle = start(Some(config(&files)), Some(issuer), None, node, shutdown.clone()).await.unwrap();
         let address = handle.listens().await.unwrap();
         Self { files, handle, address, shutdown }
     }
@@ -52,7 +62,7 @@ impl Issuer {
     async fn rules(&self, rules: NodeRules) {
         let listen = Some("127.0.0.1:0".parse().unwrap());
         let issuer = crate::identity::IssuerConfig { listen, nodes: rules, ..self.files.issuer() };
-        self.handle.apply(Some(self.files.config()), Some(issuer), None).await.unwrap();
+        self.handle.apply(Some(config(&self.files)), Some(issuer), None).await.unwrap();
     }
 
     fn token(&self, node: &str) -> Token {

@@ -32,6 +32,7 @@ use std::{
 
 use isthmus_pki::{
     KeyHash,
+    renewal::RenewWithin,
     rotation::{Fleet, Line, Phase, Report, State, progress},
 };
 use time::OffsetDateTime;
@@ -133,6 +134,12 @@ impl Rotation {
     /// The machine as it is.
     pub fn state(&self) -> State {
         self.lock().state.clone()
+    }
+
+    /// What nodes are told that hold something of a CA of this site that issues no longer.
+    pub(super) fn renew_within(&self) -> Option<RenewWithin> {
+        let store = self.lock();
+        store.state.renew_within(store.fleet.nodes().count())
     }
 
     /// The nodes that are known.

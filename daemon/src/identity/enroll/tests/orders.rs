@@ -75,7 +75,7 @@ async fn without_room_in_the_log_an_order_does_nothing() {
     for refused in refusals.map(|refused| refused.unwrap_err().to_string()) {
         assert!(refused.contains("nothing was done") && refused.contains("No space left"), "{refused}");
     }
-    let (sections, listen) = (issuer.files.config(), Some("127.0.0.1:0".parse().unwrap()));
+    let (sections, listen) = (config(&issuer.files), Some("127.0.0.1:0".parse().unwrap()));
     let banning = crate::identity::IssuerConfig { listen, nodes: rules, ..issuer.files.issuer() };
     let refused = issuer.handle.apply(Some(sections), Some(banning), None).await.unwrap_err().to_string();
     assert!(refused.contains("nothing was done"), "{refused}");
