@@ -8,6 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use isthmus_pki::renewal::RenewWithin;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ use super::{
     orders::{self, Noted, Order},
     own::Own,
     rotation::{self, Outcome},
+    supplier::Supplier,
 };
 
 /// How long a taint is told before it is in force here: a long poll is answered in milliseconds.
@@ -114,6 +116,21 @@ impl Handle {
         let hear = move || rotation.hear(&heard, SystemTime::now());
         let news = tokio::task::spawn_blocking(hear).await.map_err(|_| Error::NoIdentity)?;
         if news { self.load_again() } else { Ok(()) }
+    }
+
+    /// Takes an issuer's word that site CAs were left: what is held for workloads is renewed.
+    fn obey(&self, order: Option<&RenewWithin>) {
+        let mut loaded = self.loaded();
+        let Some(remote) = loaded.remote.clone().filter(|remote| remote.follow(order, SystemTime::now()))
+        else {
+            return;
+        };
+        if let Some(supply) = &mut loaded.supply
+            && matches!(supply.issuer, Supplier::Remote(_))
+        {
+            supply.reissue = remote.reissue().capped(self.0.ledger.list().len());
+            self.hand_out(&loaded);
+        }
     }
 
     /// The sections that were applied last, under what is in force now.
@@ -242,6 +259,7 @@ pub(super) async fn listen(
             () = shutdown.cancelled() => return,
         }
         let Some(state) = heard.borrow_and_update().clone() else { continue };
+        handle.obey(state.renew.as_ref());
         let taints = state.taints.iter().map(|taint| String::from_utf8_lossy(taint).into_owned()).collect();
         let heard = rotation::Heard { charter: state.charter.clone(), taints, crls: state.crls.clone() };
         if let Err(error) = handle.hear(heard).await {

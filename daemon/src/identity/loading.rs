@@ -132,6 +132,10 @@ impl Handle {
                 let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
                 let trust = Arc::new(base.with_own(issuer.publish(&base, now)?));
                 let (attestor, registry) = (self.attestor(&registry, api), Arc::new(registry));
+                let reissue = match &issuer {
+                    Supplier::Local(_) => reissue,
+                    Supplier::Remote(remote) => remote.reissue(),
+                };
                 let reissue = reissue.capped(self.0.ledger.list().len());
                 loaded.trust = Some(trust.clone());
                 loaded.supply = Some(Supply { trust, issuer, registry, attestor, reissue });
