@@ -251,7 +251,7 @@ pub(crate) struct Ordering {
     /// Show what would be done, or what stands in the way, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Pass over nodes that lag and times that have not come; the reason goes into the journal.
+    /// Pass over nodes that lag and times that have not come; the reason goes into the journal and the audit log.
     #[arg(long = "override", value_name = "REASON")]
     pub(crate) override_reason: Option<String>,
 }

@@ -9,7 +9,7 @@
 //! The first attempt is at a random moment between a quarter and a third of the life. So whenever every issuer dies, even in the
 //! second before that attempt, two thirds of the life are left: 16 of 24 hours.
 
-use crate::profile;
+use crate::{keyhash::KeyHash, profile};
 
 /// Least part of the life before the first attempt, in parts of [`WHOLE`].
 const FIRST: i64 = 3_000;
@@ -76,6 +76,32 @@ impl Life {
     }
 }
 
+/// Longest span that an issuer may ask for, in seconds: an hour of every outage's sixteen at most.
+const MAX_SPAN: u32 = 3600;
+
+/// An issuer's word of site CAs that issue no longer: what they issued is renewed soon, and not when its time comes. It may be said again
+/// and again: what was renewed is of another CA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewWithin {
+    /// The keys of those CAs.
+    pub cas: Vec<KeyHash>,
+    /// Over how many seconds those who hold something of them are spread, from when they hear of it.
+    pub seconds: u32,
+}
+
+impl RenewWithin {
+    /// Is what this CA issued meant? By the hash of its key.
+    pub fn concerns(&self, ca: &str) -> bool {
+        self.cas.iter().any(|left| left.as_str() == ca)
+    }
+
+    /// When somebody who hears of it at `now` renews: `jitter` of 0 is at once, of `u16::MAX` the end of the span.
+    pub fn moment(&self, now: i64, jitter: u16) -> i64 {
+        let span = i64::from(self.seconds.min(MAX_SPAN));
+        now.saturating_add(span * i64::from(jitter) / i64::from(u16::MAX))
+    }
+}
+
 /// One SVID's renewal. Ask [`Renewal::due_at`] when to act and try then; report a failure with [`Renewal::failed`]; a success makes a
 /// new `Renewal` of the new certificate's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +138,11 @@ impl Renewal {
     pub fn failed(&mut self, now: i64, jitter: u16) {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = Some(now.saturating_add(wait(self.failures, self.longest_wait(), jitter)));
+    }
+
+    /// There is reason to renew earlier: the first attempt is made at `at`, unless it was to be made before that.
+    pub fn hasten(&mut self, at: i64) {
+        self.renew_at = self.renew_at.min(at);
     }
 
     /// Somebody has changed something: what is due, for whatever reason, is tried at once and as if for the first time.
@@ -238,6 +269,36 @@ mod tests {
         assert_eq!(wait(u32::MAX, RETRY_MAX, u16::MAX), 150);
         let short = Renewal::new(Life { not_before: 0, made_at: 0, not_after: 60 }, 0);
         assert_eq!(short.longest_wait(), RETRY_MIN);
+    }
+
+    #[test]
+    fn an_issuers_word_is_followed_by_a_thousand_nodes_one_after_the_other() {
+        let key = |digit: &str| KeyHash::parse(&digit.repeat(64)).unwrap();
+        let order = RenewWithin { cas: vec![key("a")], seconds: 60 };
+        assert!(
+            order.concerns(key("a").as_str()) && !order.concerns(key("b").as_str()) && !order.concerns("")
+        );
+        let mut seconds = [0; 61];
+        for n in 0..1000u32 {
+            // As evenly as random numbers are.
+            let jitter = u16::try_from(n * 65_535 / 999).unwrap();
+            let mut renewal = Renewal::new(NODE, 0);
+            renewal.hasten(order.moment(HOUR, jitter));
+            let due = renewal.due_at();
+            assert!((HOUR..=HOUR + 60).contains(&due) && renewal.is_due(due) && !renewal.is_due(due - 1));
+            seconds[usize::try_from(due - HOUR).unwrap()] += 1;
+        }
+        assert!(seconds.iter().all(|count| *count <= 17), "{seconds:?}");
+        // Never later than it would be anyway, and never later than an hour.
+        let mut renewal = Renewal::new(NODE, 0);
+        renewal.hasten(order.moment(7 * HOUR, u16::MAX));
+        assert_eq!(renewal.due_at(), 6 * HOUR);
+        let forever = RenewWithin { seconds: u32::MAX, ..order };
+        assert_eq!(forever.moment(0, u16::MAX), HOUR);
+        assert_eq!(forever.moment(i64::MAX, u16::MAX), i64::MAX);
+        // A failure is tried again as always.
+        renewal.failed(6 * HOUR, 0);
+        assert_eq!(renewal.due_at(), 6 * HOUR + RETRY_MIN);
     }
 
     proptest! {

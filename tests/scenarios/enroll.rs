@@ -14,6 +14,7 @@ use isthmus_lab::{
     pki::{Pki, TRUST_DOMAIN, issuer_config},
     sandbox,
 };
+use isthmus_pki::{Facts, bundle::certificates};
 use isthmus_proto::control::{Health, Subsystem};
 use time::OffsetDateTime;
 
@@ -82,6 +83,36 @@ impl Site {
         self.mesh.node_mut(n).wait_until("its SVID", LIMIT, has).unwrap();
     }
 
+    /// Makes the next CA at the issuer and has the root sign it; the hash of its key.
+    fn next_ca(&self) -> String {
+        let (node, request) = (self.mesh.node(1), self.mesh.node(1).dir().join("next.csr"));
+        let out = request.to_str().unwrap();
+        node.ctl_ok(&["rotate", "intermediate", "prepare", "--out", out]).unwrap();
+        let pem = self.pki.sign_site(&fs::read_to_string(&request).unwrap()).unwrap();
+        let file = node.dir().join("next.pem");
+        fs::write(&file, &pem).unwrap();
+        node.ctl_ok(&["rotate", "intermediate", "install", file.to_str().unwrap()]).unwrap();
+        Facts::parse(&certificates(pem.as_bytes()).unwrap()[0]).unwrap().key_sha256
+    }
+
+    fn wait_told(&mut self, name: &str, ca: &str) {
+        let has = |node: &Node| {
+            let line = told(node, name)?;
+            ensure!(line.contains(&ca[..16]), "{line}");
+            Ok(())
+        };
+        self.mesh.node_mut(1).wait_until("a report with the new CA", LIMIT * 2, has).unwrap();
+    }
+
+    fn wait_given(&mut self, ca: &str) {
+        let has = |node: &Node| {
+            let (said, given) = given(node);
+            ensure!(given.as_deref() == Some(ca), "{given:?}: {said}");
+            Ok(())
+        };
+        self.mesh.node_mut(2).wait_until("a workload's SVID of the new CA", LIMIT * 2, has).unwrap();
+    }
+
     fn wait_says(&mut self, n: u8, limit: Duration, health: Health, words: &str) {
         let says = |node: &Node| {
             let identity = identity(node)?;
@@ -129,6 +160,13 @@ fn a_node_joins_once_and_nobody_else_with_its_token() {
             let log = site.mesh.node(n).log_text();
             assert!(!log.contains(token.trim()) && !log.contains("PRIVATE KEY"), "gw{n} logged a secret");
         }
+
+        // Who made it is in the audit log, as the kernel knows them.
+        let log = site.mesh.node(1).state_dir().join("audit.jsonl");
+        let orders = ["audit", "search", "--kind", "operator", "-o", "json", log.to_str().unwrap()];
+        let orders = site.mesh.node(1).ctl_ok(&orders).unwrap();
+        assert!(orders.contains("token create: done") && orders.contains("operator uid=0 pid="), "{orders}");
+        assert!(orders.contains("/node/gw2\"") && !orders.contains("isthmus-join_"), "{orders}");
 
         // A token that was taken back, and a command to a node that has none to give.
         let again = site.token("gw3");
@@ -178,6 +216,74 @@ fn a_member_serves_workloads_with_certificates_of_its_issuer() {
         site.mesh.node_mut(2).reload(&(config + &entry("/ns/other/api")), LIMIT).unwrap();
         let refused = fetch(site.mesh.node(2));
         assert!(!refused.status.success() && !said(&refused).contains("/ns/pay/api"), "{}", said(&refused));
+    });
+}
+
+/// What a workload of the node gets now: the words of the command that fetches it, and the hash of its CA's key, if it got one.
+fn given(node: &Node) -> (String, Option<String>) {
+    let socket = format!("unix://{}", node.workload_socket().display());
+    let dir = tempfile::tempdir().unwrap();
+    let write = ["svid", "fetch", "--workload-socket", &socket, "--write", dir.path().to_str().unwrap()];
+    let output = node.ctl(&write).unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let chain = fs::read(dir.path().join("svid.pem")).ok().map(|pem| certificates(&pem).unwrap());
+    (said, chain.map(|chain| Facts::parse(&chain[1]).unwrap().key_sha256))
+}
+
+/// The CA of the node's own SVID, as it told its issuer.
+fn told(issuer: &Node, name: &str) -> anyhow::Result<String> {
+    let text = issuer.ctl_ok(&["rotate", "status"])?;
+    let line = text.lines().find(|line| line.contains("fleet") && line.contains(name));
+    Ok(line.with_context(|| format!("no {name} in {text}"))?.to_owned())
+}
+
+/// A site CA gives way to another, and that one is stolen: hours before any renewal, nodes and workloads follow within seconds.
+#[test]
+fn a_member_and_its_workloads_follow_the_site_ca_and_get_nothing_of_a_tainted_one() {
+    let name = "a_member_and_its_workloads_follow_the_site_ca_and_get_nothing_of_a_tainted_one";
+    sandbox::run_with_bins_for(Duration::from_secs(240), name, |bins| {
+        let rules = "node_paths = [\"/ns/pay/*\"]\n[fabric]\nlongest_leaf = \"5m\"\n";
+        let mut site = Site::start(2, rules, bins);
+        let token = site.token("gw2");
+        write_secret(&site.mesh.node(2).dir().join("join.token"), &token).unwrap();
+        let socket = site.mesh.node(2).workload_socket();
+        let workloads = format!(
+            "[workload_api]\nsocket = {socket:?}\n[[workload_api.entry]]\nspiffe_id = \"/ns/pay/api\"\n\
+             selectors = [\"unix:uid:0\"]\n"
+        );
+        let config = site.member(2) + &workloads;
+        site.mesh.node_mut(2).start(&config).unwrap();
+        site.wait_id(2);
+        let (said, first) = given(site.mesh.node(2));
+        let first = first.expect(&said);
+
+        let two = site.next_ca();
+        site.mesh.node(1).ctl_ok(&["rotate", "intermediate", "activate"]).unwrap();
+        site.wait_told("gw2", &two);
+        site.wait_given(&two);
+        assert_ne!(first, two);
+        let waits = site.mesh.node(1).ctl(&["rotate", "intermediate", "retire", "--dry-run"]).unwrap();
+        let waits = String::from_utf8_lossy(&waits.stdout).into_owned();
+        assert!(waits.contains("last leaf") && !waits.contains("lags"), "{waits}");
+
+        let three = site.next_ca();
+        site.mesh.node(1).ctl_ok(&["rotate", "taint", &two[..16], "--reason", "stolen"]).unwrap();
+        // The member's own SVID is of that CA as well, so it gets no other for its workloads; nor do they get the old one.
+        let refuses = |node: &Node| {
+            let (said, ca) = given(node);
+            ensure!(ca.is_none(), "it still has {ca:?}: {said}");
+            Ok(())
+        };
+        site.mesh.node_mut(2).wait_until("the end of what is tainted", LIMIT, refuses).unwrap();
+        let again = site.token("gw2");
+        write_secret(&site.mesh.node(2).dir().join("join.token"), &again).unwrap();
+        site.wait_told("gw2", &three);
+        site.wait_given(&three);
+        let orders = site.mesh.node(1).state_dir().join("audit.jsonl");
+        let orders = ["audit", "search", "--kind", "operator", "--serial", &two, orders.to_str().unwrap()];
+        let orders = site.mesh.node(1).ctl_ok(&orders).unwrap();
+        assert!(orders.contains("rotate taint: done") && orders.contains("operator uid=0"), "{orders}");
     });
 }
 

@@ -9,6 +9,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
+use super::operator::Operator;
 use crate::{
     connections::{Guest, Room},
     unix_socket::Mended,
@@ -46,7 +47,9 @@ async fn accept(listener: &UnixListener, connections: &mpsc::Sender<io::Result<G
 }
 
 impl Connected for Guest<Mended<UnixStream>> {
-    type ConnectInfo = ();
+    type ConnectInfo = Operator;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Operator {
+        Operator::of(self.get_ref().get_ref())
+    }
 }

@@ -2,12 +2,14 @@
 //!
 //! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node.
 //! Whoever may ask may also change what can be changed: `SetOffload` costs speed at most, until the next start; `Tokens` lets nodes join;
-//! `Rotation` is for those who are trusted with the site's CA, writes down every order, and refuses what would cut a node off.
+//! `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these two are in the audit
+//! log, with who gave them, before they are carried out.
 
 mod bgp;
 mod certificates;
 mod config;
 mod incoming;
+mod operator;
 mod peers;
 mod rotation;
 mod routes;

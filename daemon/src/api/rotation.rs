@@ -8,7 +8,7 @@ use isthmus_proto::rotation::{
 };
 use tonic::{Request, Response, Status};
 
-use super::Parts;
+use super::{Parts, operator};
 use crate::identity::{
     self,
     rotation::{self, Outcome, Verb},
@@ -43,11 +43,11 @@ impl Rotation for Service {
     }
 
     async fn plan(&self, order: Request<RotationOrder>) -> Result<Response<RotationOutcome>, Status> {
-        self.order(order.into_inner(), true).await
+        self.order(order, true).await
     }
 
     async fn apply(&self, order: Request<RotationOrder>) -> Result<Response<RotationOutcome>, Status> {
-        self.order(order.into_inner(), false).await
+        self.order(order, false).await
     }
 }
 
@@ -56,9 +56,13 @@ impl Service {
         self.parts.identity.as_ref().ok_or_else(no_identity)
     }
 
-    async fn order(&self, order: RotationOrder, dry_run: bool) -> Result<Response<RotationOutcome>, Status> {
-        let handle = self.identity()?;
-        let request = read(order)?;
+    async fn order(
+        &self,
+        order: Request<RotationOrder>,
+        dry_run: bool,
+    ) -> Result<Response<RotationOutcome>, Status> {
+        let (handle, by) = (self.identity()?, operator::of(&order)?);
+        let request = read(order.into_inner(), by.to_string())?;
         let outcome = handle.rotate(&request, dry_run).await;
         outcome.map(|outcome| Response::new(write(outcome))).map_err(|error| failed(&error))
     }
@@ -76,7 +80,7 @@ fn failed(error: &identity::Error) -> Status {
     }
 }
 
-fn read(order: RotationOrder) -> Result<rotation::Request, Status> {
+fn read(order: RotationOrder, by: String) -> Result<rotation::Request, Status> {
     let verb = match order.command.ok_or_else(|| Status::invalid_argument("no command"))? {
         Command::Leaf(_) => Verb::Leaf,
         Command::Prepare(_) => Verb::Prepare,
@@ -95,7 +99,7 @@ fn read(order: RotationOrder) -> Result<rotation::Request, Status> {
         verb,
         override_reason: said(order.override_reason)?,
         istio_checked: said(order.istio_checked)?,
-        by: "isthmusctl".into(),
+        by,
     })
 }
 

@@ -9,22 +9,19 @@ use isthmus_proto::tokens::{
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
-use crate::identity::enroll::{self, Record, TokenError};
-
-use super::Parts;
+use super::{Parts, operator};
+use crate::identity::{
+    self,
+    enroll::{Record, TokenError},
+};
 
 pub(super) struct Service {
     pub(super) parts: Parts,
 }
 
 impl Service {
-    fn issuer(&self) -> Result<(enroll::Tokens, String), Status> {
-        let tokens = self.parts.identity.as_ref().and_then(crate::identity::Handle::tokens);
-        tokens.ok_or_else(|| {
-            Status::failed_precondition(
-                "this node is no issuer: ask one that has [issuer] in its configuration",
-            )
-        })
+    fn identity(&self) -> Result<identity::Handle, Status> {
+        self.parts.identity.clone().ok_or_else(|| refused(identity::Error::NoIssuer))
     }
 }
 
@@ -34,10 +31,10 @@ impl Tokens for Service {
         &self,
         request: Request<CreateTokenRequest>,
     ) -> Result<Response<CreateTokenResponse>, Status> {
-        let (tokens, site) = self.issuer()?;
+        let (handle, by) = (self.identity()?, operator::of(&request)?);
         let CreateTokenRequest { node, ttl_seconds } = request.into_inner();
         let ttl = Duration::from_secs(ttl_seconds.into());
-        let create = move || tokens.create(rand::random(), (&site, &node), ttl, now());
+        let create = move || handle.create_token(&by, &node, ttl);
         let created = blocking(create).await?.map_err(refused)?;
         tracing::info!(id = created.record.id(), node = created.record.node, "a join token was made");
         let token = created.token.reveal().to_string();
@@ -45,20 +42,21 @@ impl Tokens for Service {
     }
 
     async fn list(&self, _: Request<ListTokensRequest>) -> Result<Response<ListTokensResponse>, Status> {
-        let (tokens, _) = self.issuer()?;
-        let tokens = tokens.list(now()).into_iter().map(message).collect();
-        Ok(Response::new(ListTokensResponse { tokens }))
+        let tokens = self.identity()?.tokens();
+        let (tokens, _) = tokens.ok_or_else(|| refused(identity::Error::NoIssuer))?;
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        Ok(Response::new(ListTokensResponse { tokens: tokens.list(now).into_iter().map(message).collect() }))
     }
 
     async fn revoke(
         &self,
         request: Request<RevokeTokenRequest>,
     ) -> Result<Response<RevokeTokenResponse>, Status> {
-        let (tokens, _) = self.issuer()?;
+        let (handle, by) = (self.identity()?, operator::of(&request)?);
         let id = request.into_inner().id;
         let revoke = {
             let id = id.clone();
-            move || tokens.revoke(&id, now())
+            move || handle.revoke_token(&by, &id)
         };
         if blocking(revoke).await?.map_err(refused)? {
             tracing::info!(id, "a join token was revoked");
@@ -73,10 +71,14 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))
 }
 
-fn refused(error: TokenError) -> Status {
+fn refused(error: identity::Error) -> Status {
     match &error {
-        TokenError::Name(_) | TokenError::Ttl => Status::invalid_argument(error.to_string()),
-        TokenError::Full => Status::failed_precondition(error.to_string()),
+        identity::Error::Tokens(TokenError::Name(_) | TokenError::Ttl) => {
+            Status::invalid_argument(error.to_string())
+        }
+        identity::Error::Tokens(TokenError::Full)
+        | identity::Error::NoIssuer
+        | identity::Error::Unlogged(_) => Status::failed_precondition(error.to_string()),
         _ => Status::internal(error.to_string()),
     }
 }
@@ -90,8 +92,4 @@ fn message(record: Record) -> Token {
         expires_at: record.expires_at,
         used_at: record.used_at,
     }
-}
-
-fn now() -> i64 {
-    OffsetDateTime::now_utc().unix_timestamp()
 }

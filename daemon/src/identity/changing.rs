@@ -8,6 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use isthmus_pki::renewal::RenewWithin;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +20,10 @@ use super::{
     error::Error,
     handle::Handle,
     loaded::Loaded,
+    orders::{self, Noted, Order},
     own::Own,
     rotation::{self, Outcome},
+    supplier::Supplier,
 };
 
 /// How long a taint, or the charter that says so, is told before it is in force here: a long poll is answered in milliseconds.
@@ -37,16 +40,35 @@ impl Handle {
         let mut servers = self.0.servers.lock().await;
         let sections = (config, issuer, workload_api);
         let loaded = self.load(&sections, SystemTime::now())?;
+        let noted = self.note_bans(&loaded)?;
         // First what can fail without harm: nothing of it answers before there is something to answer from.
-        let mut changes = self.serve(&mut servers, sections.1.as_ref(), sections.2.as_ref()).await?;
+        let served = self.serve(&mut servers, sections.1.as_ref(), sections.2.as_ref()).await;
+        let word = served.as_ref().err().map_or_else(|| "done".into(), |error| format!("failed: {error}"));
+        noted.into_iter().for_each(|noted| drop(noted.end(&word)));
+        let mut changes = served?;
         changes.extend(self.install(loaded));
         *self.sections() = sections;
         Ok(changes)
     }
 
-    /// Plans a rotation's step; unless `dry_run`, carries it out and loads what is in force then.
+    /// Plans a rotation's step; unless `dry_run`, writes it down, carries it out and loads what is in force then.
     pub async fn rotate(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {
         let _servers = self.0.servers.lock().await;
+        if dry_run {
+            return self.take_step(request, true).await;
+        }
+        let (handle, ordered) = (self.clone(), request.clone());
+        let noted = blocking("writing down an order", move || handle.note_rotation(&ordered)).await??;
+        let mut outcome = self.take_step(request, false).await;
+        let word = orders::word_for(&outcome);
+        let trouble = blocking("writing down what came of an order", move || noted.end(&word)).await?;
+        if let Ok(outcome) = &mut outcome {
+            outcome.notes.extend(trouble);
+        }
+        outcome
+    }
+
+    async fn take_step(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {
         let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
         let ordered = request.clone();
         let order = move || rotation.order(&ordered, dry_run, SystemTime::now());
@@ -58,6 +80,26 @@ impl Handle {
             self.load_again()?;
         }
         Ok(outcome)
+    }
+
+    /// A reload that puts a node out, or lets it in again, is an order like any other.
+    fn note_bans(&self, next: &Loaded) -> Result<Vec<Noted>, Error> {
+        let (before, running) = {
+            let loaded = self.loaded();
+            (loaded.rules.clone(), loaded.config.is_some())
+        };
+        let site = self.0.node.as_ref().map(|(site, _)| site.clone()).unwrap_or_default();
+        let order = |what: &str, node: &String| Order {
+            what: what.into(),
+            node: self.node_id(&site, node),
+            by: "isthmusd, by its configuration".into(),
+            ..Order::default()
+        };
+        let (old, new) = (&before.banned, &next.rules.banned);
+        let put_out = new.iter().filter(|node| !old.contains(node)).map(|node| order("ban", node));
+        let let_in = old.iter().filter(|node| !new.contains(node)).map(|node| order("lift the ban", node));
+        let orders: Vec<Order> = put_out.chain(let_in).filter(|_| running).collect();
+        orders.into_iter().map(|order| self.note(order)).collect()
     }
 
     /// Nodes whose own certificate is of a tainted CA can't ask us any more once we refuse it: they are told a moment before.
@@ -73,6 +115,21 @@ impl Handle {
         let hear = move || rotation.hear(&heard, SystemTime::now());
         let news = blocking("taking over what an issuer said", hear).await?;
         if news { self.load_again() } else { Ok(()) }
+    }
+
+    /// Takes an issuer's word that site CAs were left: what is held for workloads is renewed.
+    fn obey(&self, order: Option<&RenewWithin>) {
+        let mut loaded = self.loaded();
+        let Some(remote) = loaded.remote.clone().filter(|remote| remote.follow(order, SystemTime::now()))
+        else {
+            return;
+        };
+        if let Some(supply) = &mut loaded.supply
+            && matches!(supply.issuer, Supplier::Remote(_))
+        {
+            supply.reissue = remote.reissue().capped(self.0.ledger.list().len());
+            self.hand_out(&loaded);
+        }
     }
 
     /// The sections that were applied last, under what is in force now.
@@ -186,6 +243,7 @@ impl Handle {
             jwt_endorsements,
             crls: rotation.crls(),
             taints: rotation.taints().into_iter().map(String::into_bytes).collect(),
+            renew: rotation.renew_within(),
         });
     }
 }
@@ -210,6 +268,7 @@ pub(super) async fn listen(
             () = shutdown.cancelled() => return,
         }
         let Some(state) = heard.borrow_and_update().clone() else { continue };
+        handle.obey(state.renew.as_ref());
         let taints = state.taints.iter().map(|taint| String::from_utf8_lossy(taint).into_owned()).collect();
         let heard = rotation::Heard { charter: state.charter.clone(), taints, crls: state.crls.clone() };
         if let Err(error) = handle.hear(heard).await {

@@ -67,7 +67,7 @@ impl Handle {
     }
 
     fn audit_trouble(&self) -> Option<String> {
-        self.loaded().issuer.as_ref().and_then(|issuer| issuer.audit().trouble())
+        self.loaded().audit.as_ref().and_then(|log| log.trouble())
     }
 }
 

@@ -43,6 +43,12 @@ pub enum Error {
     /// Charter, site CAs that change hands, taints.
     #[error(transparent)]
     Rotation(#[from] rotation::Error),
+    /// An order that can't be written down.
+    #[error("nothing was done, since no order is carried out that is not in the audit log: {0}")]
+    Unlogged(audit::Error),
+    /// A join token of a node that lets nobody in.
+    #[error("this node is no issuer: ask one that has [issuer] in its configuration")]
+    NoIssuer,
     /// A rotation on a node that has nothing to rotate.
     #[error("this node has no [identity], so there is nothing to rotate")]
     NoIdentity,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use isthmus_pki::facts::utc;
 
 use super::{
+    audit::Log,
     certificates::{CertificateInfo, Kind},
     config::{Config, NodeRules},
     enroll::Remote,
@@ -22,6 +23,8 @@ pub(super) struct Loaded {
     pub(super) config: Option<Arc<Config>>,
     pub(super) material: Option<Material>,
     pub(super) issuer: Option<Arc<Issuer>>,
+    /// Open wherever there is an `[issuer]`, also while it issues nothing; elsewhere from the first order on.
+    pub(super) audit: Option<Arc<Log>>,
     pub(super) rules: Arc<NodeRules>,
     /// Asks other nodes for the workloads of this one; goes on over reloads with what it has in reserve.
     pub(super) remote: Option<Arc<Remote>>,

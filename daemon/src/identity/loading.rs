@@ -1,16 +1,16 @@
 //! From files to what is [`Loaded`]: everything is read and checked, and nothing that runs is changed.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{path::Path, sync::Arc, time::SystemTime};
 
 use super::{
     attest::Attestor,
     audit::{self, Log},
-    config::{Config, IssuerConfig, WorkloadApiConfig},
+    config::{AuditConfig, Config, IssuerConfig, WorkloadApiConfig},
     enroll::Remote,
     error::Error,
     files,
     handle::{Handle, Sections},
-    issuing::{Issuer, SiteCa},
+    issuing::{self, Issuer, SiteCa},
     loaded::Loaded,
     material::{self, Material},
     registration::Registry,
@@ -96,6 +96,7 @@ impl Handle {
         let mut loaded = Loaded {
             config: config.cloned().map(Arc::new),
             material: files.material.map(|material| self.same_own(material)),
+            audit: self.log(config, issuer_config, now)?,
             rules: Arc::new(issuer_config.map(|issuer| issuer.nodes.clone()).unwrap_or_default()),
             trust: files.trust.clone(),
             base: files.trust,
@@ -104,7 +105,8 @@ impl Handle {
             ..Loaded::default()
         };
         if let Some((site_ca, config)) = files.site_ca {
-            loaded.issuer = Some(self.new_issuer(&config, site_ca, now)?);
+            loaded.issuer =
+                loaded.audit.clone().map(|log| self.new_issuer(&config, site_ca, log)).transpose()?;
         }
         loaded.remote =
             config.zip(loaded.material.as_ref()).and_then(|(config, own)| self.remote(config, own));
@@ -130,6 +132,10 @@ impl Handle {
                 let registry = Registry::new(issuer.trust_domain().clone(), api.entries.clone())?;
                 let trust = Arc::new(base.with_own(issuer.publish(&base, now)?));
                 let (attestor, registry) = (self.attestor(&registry, api), Arc::new(registry));
+                let reissue = match &issuer {
+                    Supplier::Local(_) => reissue,
+                    Supplier::Remote(remote) => remote.reissue(),
+                };
                 let reissue = reissue.capped(self.0.ledger.size());
                 loaded.trust = Some(trust.clone());
                 loaded.supply = Some(Supply { trust, issuer, registry, attestor, reissue });
@@ -168,17 +174,32 @@ impl Handle {
         }
     }
 
-    fn new_issuer(&self, config: &IssuerConfig, ca: SiteCa, now: SystemTime) -> Result<Arc<Issuer>, Error> {
-        let log = self.log(config, now)?;
+    fn new_issuer(
+        &self,
+        config: &IssuerConfig,
+        ca: SiteCa,
+        log: Arc<Log>,
+    ) -> Result<Arc<Issuer>, issuing::Error> {
         let current = self.loaded().issuer.clone();
-        Ok(Issuer::after(current.as_deref(), ca, config, log)?)
+        Issuer::after(current.as_deref(), ca, config, log)
     }
 
-    /// The open log if it is that of the configuration: a file has one writer.
-    fn log(&self, config: &IssuerConfig, now: SystemTime) -> Result<Arc<Log>, audit::Error> {
-        match self.loaded().issuer.as_ref().map(|issuer| issuer.audit()) {
-            Some(log) if log.path() == config.audit.file => Ok(log.clone()),
-            _ => Log::open(&config.audit, now),
+    /// The open log if it is that of the configuration: a file has one writer. A node that issues nothing opens it for its first order.
+    fn log(
+        &self,
+        config: Option<&Config>,
+        issuer: Option<&IssuerConfig>,
+        now: SystemTime,
+    ) -> Result<Option<Arc<Log>>, audit::Error> {
+        let current = self.loaded().audit.clone();
+        let open = |file: &Path| current.filter(|log| log.path() == file);
+        match (issuer, config) {
+            (Some(issuer), _) => match open(&issuer.audit.file) {
+                Some(log) => Ok(Some(log)),
+                None => Log::open(&issuer.audit, now).map(Some),
+            },
+            (None, Some(config)) => Ok(open(&AuditConfig::new(&config.state_dir).file)),
+            (None, None) => Ok(None),
         }
     }
 }

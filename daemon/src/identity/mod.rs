@@ -24,6 +24,7 @@ mod loading;
 #[cfg(test)]
 mod log_watch;
 mod material;
+mod orders;
 mod own;
 mod publishing;
 mod registration;

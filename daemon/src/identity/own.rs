@@ -84,6 +84,11 @@ impl Own {
         believed(&self.chain, store, now.into()).map(drop)
     }
 
+    /// Hash of the key of the CA that signed it.
+    pub fn ca_key(&self) -> Option<String> {
+        self.chain.get(1).and_then(|ca| Facts::parse(ca).ok()).map(|ca| ca.key_sha256)
+    }
+
     /// Its renewal, not yet tried.
     pub fn renewal(&self) -> Renewal {
         Renewal::new(self.life, self.jitter)

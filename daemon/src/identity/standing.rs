@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::SystemTime};
 
 use isthmus_pki::{
-    Facts, SpiffeId,
+    SpiffeId,
     key::sha256_hex,
     verify::{self, Purpose},
 };
@@ -64,13 +64,12 @@ impl Standing {
     /// How this node stands, for the issuers of its site.
     pub(super) fn report(&self) -> NodeReport {
         let own = self.own.as_deref();
-        let issuer = own.and_then(|own| own.chain.get(1)).and_then(|ca| Facts::parse(ca).ok());
         NodeReport {
             version: env!("CARGO_PKG_VERSION").into(),
             bundle_sequence: self.trust.own().sequence().unwrap_or(0),
             charter_sequence: self.charter_sequence,
             svid_serial: own.map(|own| own.serial.clone()).unwrap_or_default(),
-            svid_issuer: issuer.map(|ca| ca.key_sha256).unwrap_or_default(),
+            svid_issuer: own.and_then(Own::ca_key).unwrap_or_default(),
             svid_not_after: own.map_or(0, |own| own.life.not_after),
         }
     }

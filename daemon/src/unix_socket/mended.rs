@@ -26,6 +26,11 @@ impl<S> Mended<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self { stream, filter: Filter::default(), ready: Vec::new() }
     }
+
+    /// The connection itself.
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.stream
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Mended<S> {

@@ -35,7 +35,7 @@ pub enum Kind {
     Torn,
     /// The log could not be written for a while.
     Resumed,
-    /// Somebody changed what is issued, or passed over a safeguard.
+    /// Somebody ordered something, or what came of that.
     Operator,
 }
 

@@ -3,10 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    JITTER,
     command::{CaFacts, CharterView, Command, Effect},
     fleet::span,
 };
-use crate::{charter::RootState, keyhash::KeyHash};
+use crate::{charter::RootState, keyhash::KeyHash, renewal::RenewWithin};
+
+/// Nodes that renew in a second because their CA was left, at most: each costs the issuer a handshake and a signature, beside all else.
+const RENEWALS_PER_SECOND: usize = 50;
 
 /// The state of one issuer's site. Only [`State::apply`], [`State::request`], [`State::adopt`], [`State::trust`] and [`State::list`]
 /// change it.
@@ -115,6 +119,18 @@ impl State {
     /// The CA with this key.
     pub fn ca(&self, key: &KeyHash) -> Option<&Ca> {
         self.cas.iter().find(|ca| ca.key == *key)
+    }
+
+    /// What those are told who hold something of a CA that issues no longer; `None`: there is no such CA, or none in its place. Of
+    /// `nodes` no more than [`RENEWALS_PER_SECOND`] come in a second.
+    pub fn renew_within(&self, nodes: usize) -> Option<RenewWithin> {
+        self.active()?;
+        let left =
+            |ca: &&Ca| matches!(ca.phase, Phase::Retiring(_) | Phase::Gone | Phase::Tainted | Phase::Revoked);
+        let cas: Vec<KeyHash> = self.cas.iter().filter(left).map(|ca| ca.key.clone()).collect();
+        let least = u32::try_from(nodes / RENEWALS_PER_SECOND).unwrap_or(u32::MAX);
+        let seconds = self.reissue.as_ref().map_or(JITTER, |last| last.window).max(least);
+        (!cas.is_empty()).then_some(RenewWithin { cas, seconds })
     }
 
     /// Keys whose leaves are refused.

@@ -89,6 +89,11 @@ impl Policy {
         self
     }
 
+    /// Is this key, in the same form, one of those?
+    pub fn is_tainted(&self, key: &str) -> bool {
+        self.tainted.contains(key)
+    }
+
     /// The tainted keys.
     pub fn tainted(&self) -> impl Iterator<Item = &str> {
         self.tainted.iter().map(String::as_str)
@@ -209,6 +214,7 @@ mod tests {
         let ca = site_ca("a");
         let key = ca.key_sha256.clone();
         let tainted = Policy::default().with_tainted([key.clone()]);
+        assert!(tainted.is_tainted(&key) && !Policy::default().is_tainted(&key));
         assert_eq!(tainted.check_ca(&ca), Err(Refusal::Tainted(key.clone())));
         let pinned = Policy::default().with_pins("a", [key]);
         assert!(allowed(&pinned, &ca, "/w"));

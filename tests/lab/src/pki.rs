@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Result;
-use isthmus_pki::{Authority, Curve, Key, Profile, Serial, TrustDomain, bundle::to_pem};
+use isthmus_pki::{Authority, Curve, Key, Profile, Serial, SpiffeId, TrustDomain, bundle::to_pem, csr};
 use time::{Duration, OffsetDateTime};
 
 use crate::{files::write_secret, mesh::node_section, node::Node};
@@ -54,6 +54,17 @@ impl Pki {
     pub fn renew_site(&mut self, now: OffsetDateTime) -> Result<()> {
         (self.site, self.site_key) = site_ca(&self.root, &self.name, now)?;
         Ok(())
+    }
+
+    /// The certificate of the site's next CA, for the request that its issuer made.
+    ///
+    /// # Errors
+    /// When it is no request.
+    pub fn sign_site(&self, request: &str) -> Result<String> {
+        let request = csr::parse(request.as_bytes())?;
+        let profile = Profile::SiteCa { site: self.name.clone(), lifetime: Duration::days(365) };
+        let now = OffsetDateTime::now_utc();
+        Ok(to_pem([&self.root.issue(&profile, &request.public_key, serial(), now)?.certificate]))
     }
 
     /// The root's certificate.

@@ -90,6 +90,19 @@ pub struct SyncResponse {
     /// Says whether a state is another one; means nothing else.
     #[prost(bytes = "vec", tag = "2")]
     pub version: ::prost::alloc::vec::Vec<u8>,
+    /// Absent: no CA was left.
+    #[prost(message, optional, tag = "3")]
+    pub renew: ::core::option::Option<RenewWithin>,
+}
+/// The word of the issuer that answers, on site CAs that issue no longer: what they issued, the caller's own SVID and those that it holds
+/// for workloads, is to be renewed, each at a random moment within the span.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewWithin {
+    /// SHA-256 of the CAs' public keys, lower-case hex.
+    #[prost(string, repeated, tag = "1")]
+    pub cas: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "2")]
+    pub seconds: u32,
 }
 /// Each part proves itself by its own signature: who carries it does not matter.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

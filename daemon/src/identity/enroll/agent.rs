@@ -9,7 +9,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use isthmus_pki::renewal::{self, Renewal, Standing as Progress};
+use isthmus_pki::{
+    SpiffeId, TrustDomain,
+    renewal::{self, Renewal, Standing as Progress},
+};
 use isthmus_proto::issuance::{EnrollRequest, RenewRequest};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -17,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     client::{self, As},
+    fleet::TrustState,
     join::{self, Pending},
     token::{NotAToken, Token},
 };
@@ -52,6 +56,12 @@ enum Error {
     #[error("{path}: {reason}")]
     Token { path: String, reason: NotAToken },
     #[error(
+        "{path}: the join token is {issuer}'s, and this node is to be of site {site:?} in {domain}: it was shown to nobody; make one there, or mend [node] site or trust_bundle"
+    )]
+    Elsewhere { path: String, issuer: SpiffeId, site: String, domain: TrustDomain },
+    #[error("{issuer}, which made the join token, gave no certificate: {reasons}")]
+    Enroll { issuer: SpiffeId, reasons: String },
+    #[error(
         "this node has no SVID that is believed now ({0}), and no join token: make one with `isthmusctl token create` on an issuer and put it into [identity] join_token_file"
     )]
     NoToken(String),
@@ -70,9 +80,11 @@ pub(in crate::identity) struct View {
 
 /// Runs until `shutdown`.
 pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, shutdown: CancellationToken) {
-    let mut live = handle.live();
+    let (mut live, mut heard) = (handle.live(), handle.heard());
     let mut agent = Agent {
         handle,
+        heard: heard.clone(),
+        span: None,
         view,
         live: live.clone(),
         config: None,
@@ -82,6 +94,7 @@ pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, 
     };
     loop {
         let standing = live.borrow_and_update().clone();
+        heard.mark_unchanged();
         let sleep = match standing {
             Some(standing) => tokio::select! {
                 sleep = agent.step(&standing) => sleep,
@@ -91,6 +104,7 @@ pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, 
         };
         tokio::select! {
             changed = live.changed() => if changed.is_err() { return },
+            changed = heard.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(sleep) => {}
             () = shutdown.cancelled() => return,
         }
@@ -101,6 +115,10 @@ struct Agent {
     handle: Handle,
     view: watch::Sender<View>,
     live: Live,
+    /// What issuers say.
+    heard: watch::Receiver<Option<Arc<TrustState>>>,
+    /// Within how many seconds the SVID in use is to be renewed, since its CA was left: its moment was drawn.
+    span: Option<u32>,
     /// The configuration that was followed last: another one may have what was missing.
     config: Option<Arc<Config>>,
     /// Whose renewal `renewal` is.
@@ -120,6 +138,7 @@ impl Agent {
     /// Tries if it is time, and says how long to wait.
     async fn step(&mut self, standing: &Standing) -> Duration {
         self.follow(standing);
+        self.obey(standing);
         let now = SystemTime::now();
         if standing.is_renewable() && self.is_due(standing, now) {
             match self.attempt(standing, now).await {
@@ -142,6 +161,7 @@ impl Agent {
             self.of = standing.own.clone();
             self.renewal = standing.own.as_ref().map(|own| own.renewal());
             self.joining = Joining::default();
+            self.span = None;
             self.view.send_replace(View::default());
         }
         if !self.config.as_ref().is_some_and(|old| Arc::ptr_eq(old, &standing.config)) {
@@ -151,6 +171,26 @@ impl Agent {
                 renewal.again();
             }
         }
+    }
+
+    /// An issuer's word that the CA of our SVID was left: a moment is drawn for it within the span, and again if that gets shorter.
+    fn obey(&mut self, standing: &Standing) {
+        let heard = self.heard.borrow().clone();
+        let order = heard.as_ref().and_then(|state| state.renew.as_ref());
+        let (Some(order), Some(own), Some(renewal)) = (order, &standing.own, &mut self.renewal) else {
+            return;
+        };
+        if own.ca_key().is_none_or(|ca| !order.concerns(&ca))
+            || self.span.is_some_and(|span| span <= order.seconds)
+        {
+            return;
+        }
+        renewal.hasten(order.moment(seconds(SystemTime::now()), rand::random()));
+        self.span = Some(order.seconds);
+        tracing::info!(
+            within_seconds = order.seconds,
+            "another site CA issues now: this node's SVID is renewed soon"
+        );
     }
 
     fn is_due(&self, standing: &Standing, now: SystemTime) -> bool {
@@ -221,6 +261,7 @@ impl Agent {
 
     async fn enroll(&self, standing: &Standing, path: &Path) -> Result<Arc<Own>, Error> {
         let token = read_token(path)?;
+        check_issuer(&token, standing, path)?;
         let mut reasons = Vec::new();
         for address in shuffled(&standing.config.issuers) {
             match self.enroll_at(&address, standing, &token).await {
@@ -231,7 +272,7 @@ impl Agent {
                 Err(error) => reasons.push(error.to_string()),
             }
         }
-        Err(Error::Issuers(reasons.join("; ")))
+        Err(Error::Enroll { issuer: token.issuer().clone(), reasons: reasons.join("; ") })
     }
 
     async fn enroll_at(
@@ -241,7 +282,8 @@ impl Agent {
         token: &Token,
     ) -> Result<Arc<Own>, Attempt> {
         let pending = Pending::new(standing)?;
-        let mut client = client::connect(address, &self.live, standing, As::Stranger, None).await?;
+        let mut client =
+            client::connect(address, &self.live, standing, As::Stranger(token.issuer()), None).await?;
         let (site, node) = (*standing.node).clone();
         let request =
             EnrollRequest { token: token.reveal().to_string(), site, node, csr: pending.csr.clone() };
@@ -318,8 +360,22 @@ async fn accept(
 
 fn read_token(path: &Path) -> Result<Token, Error> {
     let bytes = files::secret(path, Rule::Private).map_err(Error::TokenFile)?;
-    let token = std::str::from_utf8(&bytes).map_err(|_| NotAToken).and_then(Token::parse);
+    let token = std::str::from_utf8(&bytes).map_err(|_| NotAToken::Other).and_then(Token::parse);
     token.map_err(|reason| Error::Token { path: path.display().to_string(), reason })
+}
+
+/// A token that no issuer of this site made would only wander about.
+fn check_issuer(token: &Token, standing: &Standing, path: &Path) -> Result<(), Error> {
+    let (issuer, site, domain) = (token.issuer(), &standing.node.0, standing.trust.domain());
+    if issuer.trust_domain() == domain && issuer.node().is_some_and(|(of, _)| of == site) {
+        return Ok(());
+    }
+    Err(Error::Elsewhere {
+        path: path.display().to_string(),
+        issuer: issuer.clone(),
+        site: site.clone(),
+        domain: domain.clone(),
+    })
 }
 
 /// It is worth nothing any more, but whoever finds it can't know that.

@@ -3,7 +3,7 @@
 use std::{error::Error as _, sync::Arc, time::Duration};
 
 use hyper_util::rt::TokioIo;
-use isthmus_pki::verify::Purpose;
+use isthmus_pki::{SpiffeId, verify::Purpose};
 use isthmus_proto::issuance::issuance_client::IssuanceClient;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
@@ -46,13 +46,13 @@ pub(super) enum Error {
     },
 }
 
-/// How to appear.
+/// How to appear, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum As {
-    /// With our SVID.
+pub(super) enum As<'a> {
+    /// With our SVID, to any issuer of the site.
     Node,
-    /// With nothing, because we have nothing yet.
-    Stranger,
+    /// With nothing, because we have nothing yet, to this issuer: what we say is for its ears alone.
+    Stranger(&'a SpiffeId),
 }
 
 /// Connects to one issuer. The connection ends when either side's certificate does, or is not believed any more.
@@ -60,12 +60,15 @@ pub(super) async fn connect(
     address: &str,
     live: &Live,
     standing: &Standing,
-    appear: As,
+    appear: As<'_>,
     answer_limit: Option<Duration>,
 ) -> Result<IssuanceClient<Channel>, Error> {
     let fail = |reason: String| Error::Connect { address: address.to_owned(), reason };
-    let allow = Allow::NodesOf(standing.trust.domain().clone(), standing.node.0.clone());
-    let config = tls::node_client(standing, live.clone(), allow.clone(), appear == As::Stranger)
+    let allow = match appear {
+        As::Node => Allow::NodesOf(standing.trust.domain().clone(), standing.node.0.clone()),
+        As::Stranger(issuer) => Allow::Ids(vec![issuer.clone()]),
+    };
+    let config = tls::node_client(standing, live.clone(), allow.clone(), appear != As::Node)
         .map_err(|error| fail(error.to_string()))?;
     let own_end = standing.own.as_ref().filter(|_| appear == As::Node).map(|own| own.life.not_after);
     let dial = Dial { config: Arc::new(config), live: live.clone(), allow, own_end };

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use isthmus_pki::{KeyHash, SpiffeId, key::sha256_hex, rotation};
+use isthmus_pki::{KeyHash, SpiffeId, key::sha256_hex, renewal::RenewWithin, rotation};
 use isthmus_proto::issuance as wire;
 use tokio::sync::watch;
 
@@ -13,6 +13,8 @@ use crate::identity::rotation::Rotation;
 
 /// Most nodes that are remembered.
 const MAX_NODES: usize = 10_000;
+/// Most CAs in an issuer's word; a site remembers fewer.
+const MAX_CAS: usize = 64;
 /// Most bytes of a text in a report.
 const MAX_TEXT: usize = 256;
 
@@ -53,6 +55,8 @@ pub struct TrustState {
     pub crls: Vec<Vec<u8>>,
     /// JWS each.
     pub taints: Vec<Vec<u8>>,
+    /// The one part that nobody signed: it counts from an issuer of the own site, over the connection that it proved itself on.
+    pub renew: Option<RenewWithin>,
 }
 
 impl TrustState {
@@ -66,24 +70,41 @@ impl TrustState {
             text.extend_from_slice(&part.len().to_be_bytes());
             text.extend_from_slice(part);
         }
+        for ca in self.renew.iter().flat_map(|renew| &renew.cas) {
+            text.extend_from_slice(ca.as_str().as_bytes());
+        }
+        let seconds = self.renew.as_ref().map_or(0, |renew| u64::from(renew.seconds) + 1);
+        text.extend_from_slice(&seconds.to_be_bytes());
         let counts = lists.map(|list| list.len().to_be_bytes());
         text.extend(counts.into_iter().flatten());
         sha256_hex(&text).into_bytes()
     }
 }
 
-impl From<wire::TrustState> for TrustState {
-    fn from(wire: wire::TrustState) -> Self {
-        let wire::TrustState { charter, jwt_endorsements, crls, taints } = wire;
-        Self { charter, jwt_endorsements, crls, taints }
+impl From<wire::SyncResponse> for TrustState {
+    fn from(wire: wire::SyncResponse) -> Self {
+        let wire::TrustState { charter, jwt_endorsements, crls, taints } = wire.state.unwrap_or_default();
+        Self { charter, jwt_endorsements, crls, taints, renew: wire.renew.map(read_renew) }
     }
 }
 
-impl From<TrustState> for wire::TrustState {
+impl From<TrustState> for wire::SyncResponse {
     fn from(state: TrustState) -> Self {
-        let TrustState { charter, jwt_endorsements, crls, taints } = state;
-        Self { charter, jwt_endorsements, crls, taints }
+        let version = state.version();
+        let TrustState { charter, jwt_endorsements, crls, taints, renew } = state;
+        let renew = renew.map(|RenewWithin { cas, seconds }| wire::RenewWithin {
+            cas: cas.into_iter().map(String::from).collect(),
+            seconds,
+        });
+        let state = wire::TrustState { charter, jwt_endorsements, crls, taints };
+        Self { state: Some(state), version, renew }
     }
+}
+
+/// Bounded, and without what is no hash.
+fn read_renew(wire: wire::RenewWithin) -> RenewWithin {
+    let cas = wire.cas.iter().take(MAX_CAS).filter_map(|ca| KeyHash::parse(ca).ok()).collect();
+    RenewWithin { cas, seconds: wire.seconds }
 }
 
 impl From<wire::Report> for NodeReport {
@@ -224,6 +245,25 @@ mod tests {
         assert!(report.version.starts_with("1[2Jx") && report.version.len() == MAX_TEXT);
     }
 
+    fn renew(cas: &[&str], seconds: u32) -> Option<RenewWithin> {
+        let cas = cas.iter().map(|digit| KeyHash::parse(&digit.repeat(64)).unwrap()).collect();
+        Some(RenewWithin { cas, seconds })
+    }
+
+    #[test]
+    fn what_an_issuer_says_arrives_and_is_bounded() {
+        let told = TrustState { charter: vec![1], renew: renew(&["a", "b"], 7), ..Default::default() };
+        assert_eq!(TrustState::from(wire::SyncResponse::from(told.clone())), told);
+        assert_eq!(TrustState::from(wire::SyncResponse::default()), TrustState::default());
+        let cas = ["x", &"A".repeat(64)].map(str::to_owned).into_iter();
+        let cas = cas.chain((0..1000).map(|n| format!("{n:064x}"))).collect();
+        let hostile = wire::SyncResponse {
+            renew: Some(wire::RenewWithin { cas, seconds: u32::MAX }),
+            ..Default::default()
+        };
+        assert_eq!(TrustState::from(hostile).renew.unwrap().cas.len(), MAX_CAS - 2);
+    }
+
     #[test]
     fn versions_tell_states_apart() {
         let bytes = |list: &[&[u8]]| list.iter().map(|b| b.to_vec()).collect::<Vec<_>>();
@@ -234,6 +274,10 @@ mod tests {
             TrustState { taints: bytes(&[&[1]]), ..Default::default() },
             TrustState { crls: bytes(&[&[1], &[]]), ..Default::default() },
             TrustState { crls: bytes(&[&[], &[1]]), ..Default::default() },
+            TrustState { renew: renew(&["a"], 0), ..Default::default() },
+            TrustState { renew: renew(&["a"], 1), ..Default::default() },
+            TrustState { renew: renew(&["a", "b"], 1), ..Default::default() },
+            TrustState { renew: renew(&[], 0), ..Default::default() },
         ];
         let versions: std::collections::BTreeSet<_> = states.iter().map(TrustState::version).collect();
         assert_eq!(versions.len(), states.len());

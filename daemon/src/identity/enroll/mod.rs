@@ -14,6 +14,7 @@ mod join;
 mod rate;
 mod register;
 mod remote;
+mod reserve;
 mod server;
 mod service;
 pub(super) mod state;

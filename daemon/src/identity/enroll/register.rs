@@ -1,5 +1,6 @@
 //! Which join tokens there are and what became of each: the rule that one is used once, by whom it was made for. Pure.
 
+use isthmus_pki::SpiffeId;
 use serde::{Deserialize, Serialize};
 
 use super::token::Hash;
@@ -40,6 +41,14 @@ pub enum Refusal {
     /// Never made here, revoked, or forgotten.
     #[error("no such token was made on this issuer")]
     Unknown,
+    /// Another issuer's.
+    #[error("token {id} was made by {issuer}, and works there alone")]
+    Elsewhere {
+        /// Which.
+        id: String,
+        /// By whom, as it says itself.
+        issuer: SpiffeId,
+    },
     /// Used before: a replay, or a node whose first attempt broke off.
     #[error("token {id} was used at {used_at}; make another with `isthmusctl token create`")]
     Used {
@@ -73,6 +82,7 @@ impl Refusal {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unknown => "unknown_token",
+            Self::Elsewhere { .. } => "other_issuer",
             Self::Used { .. } => "used_token",
             Self::Expired { .. } => "expired_token",
             Self::Other { .. } => "other_node",
@@ -97,7 +107,7 @@ impl Register {
 
     /// What a token may do now; changes nothing.
     pub(super) fn admits(&self, hash: &Hash, site: &str, node: &str, now: i64) -> Result<&Record, Refusal> {
-        let record = self.tokens.iter().find(|t| t.hash == hash.as_str()).ok_or(Refusal::Unknown)?;
+        let record = self.tokens.iter().find(|t| hash.is(&t.hash)).ok_or(Refusal::Unknown)?;
         let id = record.id().to_owned();
         if (record.site.as_str(), record.node.as_str()) != (site, node) {
             return Err(Refusal::Other { id, site: record.site.clone(), node: record.node.clone() });
@@ -113,7 +123,7 @@ impl Register {
     pub(super) fn redeemed(&self, hash: &Hash, site: &str, node: &str, now: i64) -> Result<Self, Refusal> {
         self.admits(hash, site, node, now)?;
         let mut next = self.without_old(now);
-        let record = next.tokens.iter_mut().find(|t| t.hash == hash.as_str()).ok_or(Refusal::Unknown)?;
+        let record = next.tokens.iter_mut().find(|t| hash.is(&t.hash)).ok_or(Refusal::Unknown)?;
         record.used_at = Some(now);
         Ok(next)
     }
@@ -151,12 +161,12 @@ impl Register {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::enroll::token::Token;
+    use crate::identity::enroll::token::tests::token;
 
     const NOW: i64 = 1_800_000_000;
 
     fn hash(n: u8) -> Hash {
-        Token::from_random([n; 32]).hash()
+        token([n; 32]).hash()
     }
 
     fn record(n: u8) -> Record {

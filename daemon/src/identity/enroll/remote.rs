@@ -1,57 +1,46 @@
 //! SVIDs for the workloads of a node without a site CA: keys made here, certificates from the issuers of the site.
 //!
-//! What came is kept in reserve until its end, key and all, for every caller with the same entitlement: an issuer that dies is noticed by
-//! nobody before the last SVID ends.
+//! What came is kept in [`Reserve`] until its end, key and all, for every caller with the same entitlement: an issuer that dies is noticed
+//! by nobody before the last SVID ends. Where a site CA was left, an issuer says so ([`Remote::follow`]), and what is of that CA is fetched
+//! anew within the span that it gives, whether somebody asks for it or not: the reserve is for the hour when nobody can be asked.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Instant, SystemTime},
 };
 
 use isthmus_pki::{
     Curve, Facts, Key, SpiffeId, TrustDomain, authority, csr,
-    verify::{self, Purpose},
+    renewal::RenewWithin,
+    verify::{self, Policy, Purpose},
 };
 use isthmus_proto::issuance::{
     CertificateChain, IssueJwtRequest, IssueJwtResponse, IssueX509Request, issuance_client::IssuanceClient,
 };
 use rustls_pki_types::CertificateDer;
-use time::{Duration, OffsetDateTime};
-use tokio::sync::Mutex as AsyncMutex;
+use time::OffsetDateTime;
+use tokio::{sync::Mutex as AsyncMutex, task::AbortHandle};
 use tonic::{Status, transport::Channel};
 use zeroize::Zeroizing;
 
 use super::{
     agent::shuffled,
     client::{self, As},
+    reserve::{Held, RETRY, Reserve, Wanted},
 };
 use crate::identity::{
     certificates::{CertificateInfo, Kind},
     issuing::{Error, JwtSvid, Svid},
     own::Own,
     registration::Identity,
+    rotation::ReissueOrder,
     standing::{Live, Standing},
 };
 
-/// Most SVIDs in reserve.
-const MAX_HELD: usize = 4096;
 /// After all issuers failed nobody is asked for so long: callers with something in reserve are not kept waiting.
 const QUIET: std::time::Duration = std::time::Duration::from_secs(5);
-/// When a caller with an old SVID may ask again.
-const RETRY: Duration = Duration::seconds(15);
-
-/// What an entitlement comes down to for the certificate.
-type Wanted = (SpiffeId, Vec<String>, std::time::Duration);
-
-/// An SVID in reserve.
-struct Held {
-    chain: [CertificateDer<'static>; 2],
-    key: Zeroizing<Vec<u8>>,
-    info: CertificateInfo,
-    not_after: OffsetDateTime,
-    renew_at: OffsetDateTime,
-}
+/// Longest sleep: the wall clock may jump, and certificates live by the wall clock.
+const MAX_SLEEP: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A connection to an issuer, for as long as we are who we were when it was made.
 struct Session {
@@ -60,12 +49,22 @@ struct Session {
     client: IssuanceClient<Channel>,
 }
 
+/// What an issuer said last of CAs that were left.
+#[derive(Default)]
+struct Followed {
+    order: Option<RenewWithin>,
+    /// Counts the words that were new.
+    generation: u64,
+    task: Option<AbortHandle>,
+}
+
 /// Asks the issuers of the site. [`Remote::issue`] blocks, and so must be called where that is allowed.
 pub struct Remote {
     live: Live,
     trust_domain: TrustDomain,
     runtime: tokio::runtime::Handle,
-    held: Mutex<BTreeMap<Wanted, Held>>,
+    reserve: Mutex<Reserve>,
+    followed: Mutex<Followed>,
     session: AsyncMutex<Option<Session>>,
     quiet_until: Mutex<Option<Instant>>,
 }
@@ -77,7 +76,8 @@ impl Remote {
             live,
             trust_domain,
             runtime: tokio::runtime::Handle::current(),
-            held: Mutex::default(),
+            reserve: Mutex::default(),
+            followed: Mutex::default(),
             session: AsyncMutex::default(),
             quiet_until: Mutex::default(),
         })
@@ -89,23 +89,55 @@ impl Remote {
     }
 
     /// An SVID of this identity: from the reserve while it is fresh, else from an issuer, and if none answers from the reserve as long as
-    /// that is valid.
+    /// that is valid. Never one of a CA that is tainted now.
     pub(in crate::identity) fn issue(&self, identity: &Identity, wall: SystemTime) -> Result<Svid, Error> {
         let now = OffsetDateTime::from(wall);
         let wanted = (identity.id.clone(), identity.dns_names.clone(), identity.ttl);
-        if let Some(svid) = self.reserve(&wanted, |held| now < held.renew_at, now)? {
+        if let Some(svid) = self.take(&wanted, Reserve::fresh, now)? {
             return Ok(svid);
         }
         match self.fetch(&wanted, wall) {
             Ok(held) => {
                 let svid = held.svid(&wanted.0, held.renew_at)?;
-                self.keep(wanted, held, now);
+                lock(&self.reserve).keep(wanted, held, now);
                 Ok(svid)
             }
             Err(reason) => {
-                let old = self.reserve(&wanted, |held| now < held.not_after, now)?;
+                let old = self.take(&wanted, Reserve::valid, now)?;
                 old.ok_or(Error::Remote { id: wanted.0, reason })
             }
+        }
+    }
+
+    /// Takes an issuer's word; false: it is the one that is followed. Called in the runtime.
+    pub(in crate::identity) fn follow(
+        self: &Arc<Self>,
+        order: Option<&RenewWithin>,
+        wall: SystemTime,
+    ) -> bool {
+        let Some(order) = order else { return false };
+        let mut followed = lock(&self.followed);
+        let known = |known: &RenewWithin| known.cas == order.cas && known.seconds <= order.seconds;
+        if followed.order.as_ref().is_some_and(known) {
+            return false;
+        }
+        followed.generation += 1;
+        followed.order = Some(order.clone());
+        lock(&self.reserve).hasten(order, wall.into(), rand::random);
+        let task = self.runtime.spawn(renew_the_left(Arc::downgrade(self))).abort_handle();
+        if let Some(before) = followed.task.replace(task) {
+            before.abort();
+        }
+        true
+    }
+
+    /// The same for the streams of workloads: each asks again within the span.
+    pub(in crate::identity) fn reissue(&self) -> ReissueOrder {
+        let followed = lock(&self.followed);
+        let seconds = followed.order.as_ref().map_or(0, |order| order.seconds);
+        ReissueOrder {
+            generation: followed.generation,
+            window: std::time::Duration::from_secs(seconds.into()),
         }
     }
 
@@ -127,23 +159,33 @@ impl Remote {
         svid.map_err(|reason| Error::Remote { id, reason })
     }
 
-    fn reserve(
+    fn take(
         &self,
         wanted: &Wanted,
-        serves: impl Fn(&Held) -> bool,
+        find: for<'a> fn(&'a Reserve, &Wanted, &Policy, OffsetDateTime) -> Option<&'a Held>,
         now: OffsetDateTime,
     ) -> Result<Option<Svid>, Error> {
-        let held = lock(&self.held);
-        let found = held.get(wanted).filter(|held| serves(held));
+        let Some(standing) = self.live.borrow().clone() else { return Ok(None) };
+        let reserve = lock(&self.reserve);
+        let found = find(&reserve, wanted, standing.trust.store().policy(), now);
         let svid = found.map(|held| held.svid(&wanted.0, held.renew_at.max(now + RETRY).min(held.not_after)));
         svid.transpose()
     }
 
-    fn keep(&self, wanted: Wanted, new: Held, now: OffsetDateTime) {
-        let mut held = lock(&self.held);
-        held.retain(|_, held| now < held.not_after);
-        if held.len() < MAX_HELD || held.contains_key(&wanted) {
-            held.insert(wanted, new);
+    /// Fetches one anew that is of a CA that was left. Blocks.
+    fn renew(&self, wanted: Wanted, wall: SystemTime) {
+        let now = OffsetDateTime::from(wall);
+        match self.fetch(&wanted, wall) {
+            Ok(held) => {
+                let (id, serial) = (&wanted.0, &held.info.serial);
+                tracing::info!(%id, serial, "an X.509-SVID in reserve is of the CA that issues now");
+                lock(&self.reserve).keep(wanted, held, now);
+            }
+            Err(reason) => {
+                let id = &wanted.0;
+                tracing::debug!(%id, reason, "an X.509-SVID in reserve can't be fetched anew yet");
+                lock(&self.reserve).put_off(&wanted, now + RETRY);
+            }
         }
     }
 
@@ -226,10 +268,19 @@ impl Remote {
     }
 }
 
-impl Held {
-    fn svid(&self, id: &SpiffeId, renew_at: OffsetDateTime) -> Result<Svid, Error> {
-        let (chain, key) = (self.chain.clone(), Key::from_pkcs8(&self.key)?);
-        Ok(Svid { id: id.clone(), chain, key, info: self.info.clone(), not_after: self.not_after, renew_at })
+/// Fetches what is of a CA that was left, each at its moment, until nothing is left of it.
+async fn renew_the_left(remote: Weak<Remote>) {
+    while let Some((this, now)) = remote.upgrade().map(|this| (this, SystemTime::now())) {
+        let Some((wanted, at)) = lock(&this.reserve).next_left(now.into()) else { return };
+        let left = std::time::Duration::try_from(at - OffsetDateTime::from(now)).unwrap_or_default();
+        if left.is_zero() {
+            // One at a time: a node is one of many that the issuer serves now.
+            let renew = move || this.renew(wanted, now);
+            let _ = tokio::task::spawn_blocking(renew).await;
+        } else {
+            drop(this);
+            tokio::time::sleep(left.min(MAX_SLEEP)).await;
+        }
     }
 }
 
@@ -264,6 +315,7 @@ fn token(answer: IssueJwtResponse, id: SpiffeId, wall: SystemTime) -> Result<Jwt
 fn held(chain: [CertificateDer<'static>; 2], key: &Key, leaf: &Facts, wall: SystemTime) -> Option<Held> {
     let now = OffsetDateTime::from(wall);
     let not_after = OffsetDateTime::from_unix_timestamp(leaf.not_after).ok()?;
+    let ca = Facts::parse(&chain[1]).ok()?.key_sha256.into();
     // Half of what is left, give or take 5 %: what was issued together is not renewed together.
     let half: f64 = rand::random_range(0.45..0.55);
     let renew_at = now + (not_after - now) * half;
@@ -271,10 +323,20 @@ fn held(chain: [CertificateDer<'static>; 2], key: &Key, leaf: &Facts, wall: Syst
         renew_at: Some(renew_at.unix_timestamp()),
         ..CertificateInfo::new(Kind::WorkloadSvid, leaf, None)
     };
-    Some(Held { chain, key: key.to_pkcs8(), info, not_after, renew_at })
+    Some(Held { chain, key: key.to_pkcs8(), ca, info, not_after, renew_at })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change is complete before anything can panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+impl Remote {
+    /// The CA of what is in reserve for this identity.
+    pub(super) fn ca_in_reserve(&self, identity: &Identity) -> Option<String> {
+        let wanted = (identity.id.clone(), identity.dns_names.clone(), identity.ttl);
+        let now = OffsetDateTime::from(SystemTime::now());
+        lock(&self.reserve).valid(&wanted, &Policy::default(), now).map(|held| held.ca.to_string())
+    }
 }

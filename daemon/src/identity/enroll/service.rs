@@ -21,6 +21,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+use zeroize::Zeroize as _;
 
 use super::{
     accept::Peer,
@@ -141,7 +142,7 @@ impl Service {
         peer: &Peer,
         issuer: &Issuer,
         request: &EnrollRequest,
-        site: &str,
+        (site, name): (&str, &str),
     ) -> Result<Requester, Status> {
         let denied =
             || Status::permission_denied("this join token is not accepted; the issuer's log says why");
@@ -156,11 +157,12 @@ impl Service {
             }
         };
         let token = Token::parse(&request.token).map_err(|_| told(Refusal::Unknown.into()))?;
+        let (id, made_by) = (token.hash().id().to_owned(), token.issuer());
+        if made_by.trust_domain() != issuer.trust_domain() || made_by.node() != Some((site, name)) {
+            return Err(told(Refusal::Elsewhere { id, issuer: made_by.clone() }.into()));
+        }
         if request.site != site {
-            return Err(told(
-                Refusal::Other { id: token.hash().id().into(), site: site.into(), node: String::new() }
-                    .into(),
-            ));
+            return Err(told(Refusal::Other { id, site: site.into(), node: String::new() }.into()));
         }
         self.tokens.check(&token.hash(), (site, &request.node), now()).map_err(told)?;
         csr::parse(&request.csr).map_err(bad_request)?;
@@ -175,8 +177,10 @@ impl Issuance for Service {
         let peer = peer(&request)?;
         spend(&self.strangers, &peer)?;
         let (standing, issuer) = self.standing()?;
-        let (site, request) = (standing.node.0.clone(), request.into_inner());
-        let requester = self.admit(&peer, &issuer, &request, &site).await?;
+        let ((site, name), mut request) = ((*standing.node).clone(), request.into_inner());
+        let requester = self.admit(&peer, &issuer, &request, (&site, &name)).await;
+        request.token.zeroize();
+        let requester = requester?;
         let id = id::node_id(issuer.trust_domain(), &site, &request.node)
             .map_err(|_| Status::internal("a token was made for a node that can't be"))?;
         let chain = certify(&issuer, request.csr, node_identity(id.clone(), &standing), requester).await?;
@@ -229,8 +233,7 @@ impl Issuance for Service {
             () = self.stop.cancelled() => return Err(Status::unavailable("isthmusd is stopping; try again")),
         }
         let state = state.borrow().clone();
-        let version = state.version();
-        Ok(Response::new(SyncResponse { state: Some((*state).clone().into()), version }))
+        Ok(Response::new((*state).clone().into()))
     }
 }
 

@@ -67,8 +67,8 @@ async fn talk(live: &Live, standing: &Standing, heard: &watch::Sender<Option<Arc
             match client.sync(request).await {
                 Ok(answer) => {
                     let answer = answer.into_inner();
-                    known_version = answer.version;
-                    take(heard, answer.state.unwrap_or_default().into());
+                    known_version.clone_from(&answer.version);
+                    take(heard, answer.into());
                     answered = true;
                 }
                 Err(status) => {

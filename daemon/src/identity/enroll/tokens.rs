@@ -80,10 +80,10 @@ impl Tokens {
         Ok(Self(Arc::new(Mutex::new(Inner { path: path.to_owned(), register }))))
     }
 
-    /// Makes a token from random bytes for a node, kept before it is returned. Blocks on the disk.
+    /// Takes a token that was just made for a node: it is kept when this returns. Blocks on the disk.
     pub fn create(
         &self,
-        random: [u8; 32],
+        token: Token,
         (site, node): (&str, &str),
         ttl: Duration,
         now: i64,
@@ -93,7 +93,6 @@ impl Tokens {
         }
         let seconds = i64::try_from(ttl.as_secs()).map_err(|_| Error::Ttl)?;
         let expires_at = now.checked_add(seconds).filter(|_| TTL_RANGE.contains(&ttl)).ok_or(Error::Ttl)?;
-        let token = Token::from_random(random);
         let record = Record {
             hash: token.hash().as_str().to_owned(),
             site: site.to_owned(),
@@ -169,6 +168,7 @@ fn read(path: &Path) -> Result<Register, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::enroll::token::tests::token;
 
     const NOW: i64 = 1_800_000_000;
     const GW2: (&str, &str) = ("s1", "gw2");
@@ -183,7 +183,7 @@ mod tests {
     fn of_fifty_at_once_exactly_one_wins() {
         let dir = tempfile::tempdir().unwrap();
         let tokens = open(&dir);
-        let hash = tokens.create([1; 32], GW2, TTL, NOW).unwrap().token.hash();
+        let hash = tokens.create(token([1; 32]), GW2, TTL, NOW).unwrap().token.hash();
         let winners: usize = std::thread::scope(|scope| {
             let redeem = || tokens.redeem(&hash, GW2, NOW).is_ok();
             let threads: Vec<_> = (0..50).map(|_| scope.spawn(redeem)).collect();
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_use_survives_the_process_and_the_secret_is_not_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
-        let created = open(&dir).create([2; 32], GW2, TTL, NOW).unwrap();
+        let created = open(&dir).create(token([2; 32]), GW2, TTL, NOW).unwrap();
         let hash = created.token.hash();
         assert!(open(&dir).check(&hash, GW2, NOW).is_ok());
         open(&dir).redeem(&hash, GW2, NOW).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     fn a_use_that_can_not_be_kept_did_not_happen() {
         let dir = tempfile::tempdir().unwrap();
         let tokens = open(&dir);
-        let hash = tokens.create([3; 32], GW2, TTL, NOW).unwrap().token.hash();
+        let hash = tokens.create(token([3; 32]), GW2, TTL, NOW).unwrap().token.hash();
         // The next file can't be made where a directory is.
         let blocker = dir.path().join("state/tokens.json.new");
         fs::create_dir(&blocker).unwrap();
@@ -225,13 +225,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tokens = open(&dir);
         for name in ["", "..", "a/b", "GW", &"a".repeat(64)] {
-            assert!(matches!(tokens.create([4; 32], ("s1", name), TTL, NOW), Err(Error::Name(_))), "{name}");
+            assert!(
+                matches!(tokens.create(token([4; 32]), ("s1", name), TTL, NOW), Err(Error::Name(_))),
+                "{name}"
+            );
         }
         for ttl in [0, 29, 7 * 86_400 + 1, u64::MAX] {
-            let refused = tokens.create([4; 32], GW2, Duration::from_secs(ttl), NOW);
+            let refused = tokens.create(token([4; 32]), GW2, Duration::from_secs(ttl), NOW);
             assert!(matches!(refused, Err(Error::Ttl)), "{ttl}");
         }
-        let id = tokens.create([4; 32], GW2, TTL, NOW).unwrap().record.id().to_owned();
+        let id = tokens.create(token([4; 32]), GW2, TTL, NOW).unwrap().record.id().to_owned();
         assert!(tokens.revoke(&id, NOW).unwrap() && !tokens.revoke(&id, NOW).unwrap());
         assert!(open(&dir).list(NOW).is_empty());
         let path = dir.path().join("state/tokens.json");

@@ -22,6 +22,8 @@ pub enum Requester {
     Operator {
         /// Who.
         uid: u32,
+        /// The process that asked for them, where the kernel says it.
+        pid: Option<i32>,
     },
 }
 
@@ -64,7 +66,8 @@ impl fmt::Display for Requester {
             Self::Workload { uid, pid } => write!(f, "workload uid={uid} pid={pid}"),
             Self::Node(id) => write!(f, "node {id}"),
             Self::Token(name) => write!(f, "token {name}"),
-            Self::Operator { uid } => write!(f, "operator uid={uid}"),
+            Self::Operator { uid, pid: Some(pid) } => write!(f, "operator uid={uid} pid={pid}"),
+            Self::Operator { uid, pid: None } => write!(f, "operator uid={uid}"),
         }
     }
 }

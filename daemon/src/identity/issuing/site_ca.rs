@@ -21,6 +21,8 @@ use crate::identity::{
 pub struct SiteCa {
     pub(super) authority: Arc<Authority>,
     pub(super) info: CertificateInfo,
+    /// Hash of its key: one text for all that it issues.
+    pub(super) key: Arc<str>,
     pub(super) site: Option<String>,
     /// Why nobody believes what it issues, though it is the fabric's: it is revoked, say. Nor does it issue, then.
     pub(super) refused: Option<String>,
@@ -43,7 +45,8 @@ impl SiteCa {
         }
         let refused = check(&authority, config, trust, now.into())?;
         let info = CertificateInfo::new(Kind::SiteCa, authority.facts(), Some(config.certificate.clone()));
-        Ok(Self { authority: Arc::new(authority), info, site: site.map(str::to_owned), refused })
+        let (key, site) = (authority.facts().key_sha256.as_str().into(), site.map(str::to_owned));
+        Ok(Self { authority: Arc::new(authority), info, key, site, refused })
     }
 
     /// Why it can't issue now, and the remedy; `None`: it can.

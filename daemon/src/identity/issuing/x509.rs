@@ -1,6 +1,6 @@
 //! X.509-SVIDs: with a key made here, or one that the requester made.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use isthmus_pki::{
     Curve, Key, Profile, PublicKey, Serial, SpiffeId,
@@ -24,6 +24,8 @@ pub struct Svid {
     pub chain: [CertificateDer<'static>; 2],
     /// The leaf's key.
     pub key: Key,
+    /// Hash of the site CA's key, lower-case hex.
+    pub ca: Arc<str>,
     /// Facts of the leaf.
     pub info: CertificateInfo,
     /// Last valid second.
@@ -54,7 +56,8 @@ impl Issuer {
             let key = Key::generate(Curve::P256)?;
             let Certified { id, chain, info, not_after, renew_at } =
                 self.sign(&key.public(), identity, requester, now)?;
-            Ok(Svid { id, chain, key, info, not_after, renew_at })
+            let ca = self.ca.key.clone();
+            Ok(Svid { id, chain, key, ca, info, not_after, renew_at })
         })
     }
 

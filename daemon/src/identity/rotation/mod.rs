@@ -33,6 +33,7 @@ use std::{
 
 use isthmus_pki::{
     KeyHash,
+    renewal::RenewWithin,
     rotation::{Fleet, Line, Phase, Report, State, progress},
 };
 use time::OffsetDateTime;
@@ -143,9 +144,20 @@ impl Rotation {
         self.lock().state.clone()
     }
 
+    /// What nodes are told that hold something of a CA of this site that issues no longer.
+    pub(super) fn renew_within(&self) -> Option<RenewWithin> {
+        let store = self.lock();
+        store.state.renew_within(store.fleet.nodes().count())
+    }
+
     /// The nodes that are known.
     pub fn fleet(&self) -> Fleet {
         self.lock().fleet.clone()
+    }
+
+    /// The key that a person means by its first digits; `None`: no one key.
+    pub(super) fn find_key(&self, digits: &str) -> Option<KeyHash> {
+        find_key(&self.lock().state, digits).ok()
     }
 
     /// The charter in force as it was signed; `None`: none.

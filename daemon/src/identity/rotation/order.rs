@@ -55,6 +55,25 @@ pub enum Verb {
     Forget(String),
 }
 
+impl Verb {
+    /// As `isthmusctl rotate` calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Leaf => "leaf",
+            Self::Prepare => "intermediate prepare",
+            Self::Install(_) => "intermediate install",
+            Self::Activate => "intermediate activate",
+            Self::Retire => "intermediate retire",
+            Self::Publish(_) => "root publish",
+            Self::ActivateRoot => "root activate",
+            Self::RetireRoot(_) => "root retire",
+            Self::Taint(..) => "taint",
+            Self::Revoke(..) => "revoke",
+            Self::Forget(_) => "forget",
+        }
+    }
+}
+
 /// What came of an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {

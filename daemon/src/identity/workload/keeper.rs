@@ -33,6 +33,8 @@ pub(super) struct Held {
     identity: Identity,
     /// The CA that issued it.
     issuer: String,
+    /// Hash of its key.
+    ca: Arc<str>,
     /// Concatenated DER, leaf first.
     chain: Bytes,
     key: Zeroizing<Vec<u8>>,
@@ -46,6 +48,7 @@ impl Held {
         Self {
             identity,
             issuer: issuer.to_owned(),
+            ca: svid.ca,
             chain: concatenated(&svid.chain),
             key: svid.key.to_pkcs8(),
             not_after: svid.not_after,
@@ -128,6 +131,7 @@ impl Keeper {
         let now = OffsetDateTime::from(wall);
         let ca = supply.issuer.ca().to_owned();
         self.follow(supply.reissue, &ca, now);
+        let forsaken = self.forsake(supply);
         let lacking = |identity: &&Identity| {
             !self.held.iter().any(|held| held.identity == **identity && held.is_fresh(&ca, now))
         };
@@ -138,7 +142,16 @@ impl Keeper {
             let (issuer, requester) = (supply.issuer.clone(), requester.clone());
             workshop.run(move || issue(&issuer, wanted, &requester, wall)).await?
         };
-        self.take(identities, made, &ca, now)
+        self.take(identities, made, &ca, now).map(|changed| changed || forsaken)
+    }
+
+    /// What came from elsewhere goes as soon as its CA is tainted, whether there is another one to be had or not: nobody knows how long
+    /// that takes. An issuer's own workloads get theirs within seconds, each in its turn. True if anything went.
+    fn forsake(&mut self, supply: &Supply) -> bool {
+        let Supplier::Remote(_) = supply.issuer else { return false };
+        let (policy, before) = (supply.trust.store().policy(), self.held.len());
+        self.held.retain(|held| !policy.is_tainted(&held.ca));
+        self.held.len() < before
     }
 
     /// A mass reissue reaches each stream at a moment of its own within the window.
