@@ -108,6 +108,11 @@ pub(crate) enum Noun {
         #[command(subcommand)]
         verb: RotateVerb,
     },
+    /// Keys of JWT-SVIDs that this node believes, and the issuers of other sites that it asks for more.
+    Fabric {
+        #[command(subcommand)]
+        verb: FabricVerb,
+    },
     /// Join tokens of an issuer: each lets one node of its site in, once.
     Token {
         #[command(subcommand)]
@@ -197,6 +202,14 @@ pub(crate) enum BgpVerb {
         /// Only the neighbor of this name or address, in detail.
         name: Option<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricVerb {
+    /// The keys that tokens of the trust domain are believed with now, each with the CA that vouches for it.
+    Keys,
+    /// Whom [fabric] peers names, who answers there, and when that was.
+    Peers,
 }
 
 #[derive(Debug, Subcommand)]
@@ -400,7 +413,7 @@ impl Noun {
         match self {
             Self::Status { exit_code } => !exit_code,
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
-            Self::Peers | Self::Tunnel { verb: None } => true,
+            Self::Peers | Self::Fabric { .. } | Self::Tunnel { verb: None } => true,
             Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
             Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,

@@ -11,6 +11,7 @@ mod certs_inspect;
 mod cli;
 mod client;
 mod config;
+mod fabric;
 mod failure;
 mod generate;
 mod moment;
@@ -34,7 +35,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::cli::{
-    Arguments, BgpVerb, CertsVerb, ConfigVerb, Noun, RotateVerb, RoutesVerb, SvidVerb, TunnelVerb,
+    Arguments, BgpVerb, CertsVerb, ConfigVerb, FabricVerb, Noun, RotateVerb, RoutesVerb, SvidVerb, TunnelVerb,
 };
 use crate::failure::Failure;
 use crate::output::Output;
@@ -78,6 +79,8 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Certs { verb: Some(CertsVerb::Doctor(doctor)) } => certs_doctor::doctor(&output, &doctor),
+        Noun::Fabric { verb: FabricVerb::Keys } => ask.show(&fabric::KeysQuery),
+        Noun::Fabric { verb: FabricVerb::Peers } => ask.show(&fabric::PeersQuery),
         Noun::Token { verb } => token::run(&client::Server::control(&arguments.socket), &output, &verb),
         Noun::Svid { verb: SvidVerb::Fetch(fetch) } => svid::fetch(&output, &fetch),
         Noun::Rotate { verb: RotateVerb::Status } => ask.show(&rotate_status::Query),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use isthmus_proto::control::control_client::ControlClient;
+use isthmus_proto::fabric::fabric_client::FabricClient;
 use isthmus_proto::rotation::rotation_client::RotationClient;
 use tokio::runtime;
 use tokio::time::MissedTickBehavior;
@@ -24,13 +25,16 @@ pub(crate) struct Client {
     control: ControlClient<Channel>,
     /// Rotations.
     pub(crate) rotation: RotationClient<Channel>,
+    /// Keys and peers of the fabric.
+    pub(crate) fabric: FabricClient<Channel>,
 }
 
 impl Client {
     /// All services of one connection.
     pub(crate) fn new(channel: Channel) -> Self {
         let control = client::control(channel.clone());
-        Self { control, rotation: RotationClient::new(channel) }
+        let rotation = RotationClient::new(channel.clone());
+        Self { control, rotation, fabric: FabricClient::new(channel) }
     }
 }
 

@@ -185,21 +185,31 @@ impl Bundle {
         self.anchors.iter().flat_map(|der| der.iter().copied()).collect()
     }
 
-    /// The keys that JWT-SVIDs may be signed with.
+    /// The keys that JWT-SVIDs may be signed with. One that several site CAs have endorsed is there for each of them.
     pub fn jwt_authorities(&self) -> &[jwt::Authority] {
         &self.jwt_authorities
     }
 
-    /// Replaces the JWT keys by endorsed ones. One endorsed under a root that is not in this bundle, or of an ID that an earlier one
-    /// has, is left out: when a root goes, so does all that it vouched for.
+    /// Replaces the JWT keys by endorsed ones, as [`Bundle::and_jwt_authorities`] adds them.
     #[must_use]
     pub fn with_jwt_authorities(mut self, keys: impl IntoIterator<Item = jwt::Endorsed>) -> Self {
         self.jwt_authorities.clear();
+        self.and_jwt_authorities(keys)
+    }
+
+    /// Adds endorsed JWT keys. One endorsed under a root that is not in this bundle, or by the same CA as one that is there, is left out:
+    /// when a root goes, so does all that it vouched for.
+    #[must_use]
+    pub fn and_jwt_authorities(mut self, keys: impl IntoIterator<Item = jwt::Endorsed>) -> Self {
+        let same = |a: &jwt::Authority, b: &jwt::Authority| {
+            let ca = |key: &jwt::Authority| key.endorser().map(|ca| ca.key_sha256.clone());
+            a.key_id == b.key_id && ca(a) == ca(b)
+        };
         for key in keys {
             let rooted = key.trust_domain() == &self.trust_domain
                 && self.anchors.iter().any(|root| sha256_hex(root) == key.root_sha256());
             let authority = key.into_authority();
-            if rooted && self.jwt_authorities.iter().all(|known| known.key_id != authority.key_id) {
+            if rooted && !self.jwt_authorities.iter().any(|known| same(known, &authority)) {
                 self.jwt_authorities.push(authority);
             }
         }

@@ -73,6 +73,14 @@ impl Fabric {
         Bundle::parse(self.root.certificate()).unwrap()
     }
 
+    /// Another site's CA, under the same root.
+    pub(crate) fn site_ca(&self, site: &str) -> Authority {
+        let key = Key::generate(Curve::P256).unwrap();
+        let profile = Profile::SiteCa { site: site.into(), lifetime: Duration::days(90) };
+        let certificate = self.root.issue(&profile, &key.public(), serial(), NOW).unwrap().certificate;
+        Authority::load(certificate, key).unwrap()
+    }
+
     pub(crate) fn site_key_pem(&self) -> zeroize::Zeroizing<String> {
         self.site_key.to_pem()
     }

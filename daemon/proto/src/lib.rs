@@ -42,6 +42,23 @@ pub mod issuance {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/issuance.bin");
 }
 
+/// JWT keys and peers of the fabric: `Fabric` of `proto/fabric.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod fabric {
+    include!("gen/fabric.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/fabric.bin");
+}
+
 /// Join tokens of an issuer: `Tokens` of `proto/tokens.proto`.
 #[allow(
     missing_docs,

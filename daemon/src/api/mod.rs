@@ -8,6 +8,7 @@
 mod bgp;
 mod certificates;
 mod config;
+mod fabric;
 mod incoming;
 mod operator;
 mod peers;
@@ -33,6 +34,7 @@ use isthmus_proto::control::{
     SetOffloadRequest, SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
+use isthmus_proto::fabric::fabric_server::FabricServer;
 use isthmus_proto::rotation::rotation_server::RotationServer;
 use isthmus_proto::tokens::tokens_server::TokensServer;
 use tokio::{sync::watch, task::JoinHandle};
@@ -128,12 +130,14 @@ pub async fn start(
     tracing::info!(socket = %config.socket.display(), "serving the control API");
     let rotation = RotationServer::new(rotation::Service { parts: parts.clone() });
     let tokens = TokensServer::new(tokens::Service { parts: parts.clone() });
+    let fabric = FabricServer::new(fabric::Service { parts: parts.clone() });
     let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .add_service(service)
         .add_service(rotation.max_decoding_message_size(rotation::MAX_ORDER_BYTES))
         .add_service(tokens.max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(fabric.max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(incoming::incoming(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
         let patience = async {

@@ -452,3 +452,24 @@ proptest::proptest! {
         let _ = parse_text(&format!("[tunnel]\n{key} = {value}"));
     }
 }
+
+#[test]
+fn peers_of_the_fabric_are_issuers_named_once() {
+    let checked = |peers: &str| {
+        let text = format!("[fabric]\npeers = [{peers}]");
+        problems(&text).into_iter().filter(|p| !p.contains("no use without an identity")).collect::<Vec<_>>()
+    };
+    for good in ["", "\"192.0.2.1:51820\"", "\"https://issuer.example:51820/\", \"[2001:db8::1]:51820\""] {
+        assert_eq!(checked(good), Vec::<String>::new(), "{good}");
+    }
+    for bad in
+        ["http://a.example:1", "a.example", "a.example:0", "https://a.example", "https://a/b:1", "a b:1", ""]
+    {
+        let found = checked(&format!("\"{bad}\"")).join("\n");
+        assert!(found.contains("is not where an issuer listens (write ADDRESS:PORT"), "{bad}: {found}");
+    }
+    let twice = checked("\"a.example:1\", \"https://a.example:1\"").join("\n");
+    assert!(twice.contains("the peer \"a.example:1\" is named twice"), "{twice}");
+    let many: Vec<String> = (0..65).map(|n| format!("\"a{n}.example:1\"")).collect();
+    assert!(checked(&many.join(", ")).join("\n").contains("more than 64 issuers"));
+}

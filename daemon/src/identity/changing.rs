@@ -1,4 +1,5 @@
-//! Changes while the daemon runs: a reload, a rotation, what issuers and federated domains say, another SVID, another key for tokens.
+//! Changes while the daemon runs: a reload, a rotation, what federated domains say, another SVID, another key for tokens; `hearing` has
+//! what issuers say.
 //!
 //! Each makes a whole [`Loaded`] or changes one under its lock, and all of them end in [`Handle::hand_out`], the one place from which
 //! streams, TLS and the federation's endpoint get what they believe. So none of them can lose what another brought.
@@ -8,9 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use isthmus_pki::renewal::RenewWithin;
 use time::OffsetDateTime;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -23,7 +22,7 @@ use super::{
     orders::{self, Noted, Order},
     own::Own,
     rotation::{self, Outcome},
-    supplier::Supplier,
+    trust::Trust,
 };
 
 /// How long a taint, or the charter that says so, is told before it is in force here: a long poll is answered in milliseconds.
@@ -108,32 +107,8 @@ impl Handle {
         tokio::time::sleep(FOREWARNING).await;
     }
 
-    /// Takes what another node says the fabric trusts, as far as it proves itself.
-    pub async fn hear(&self, heard: rotation::Heard) -> Result<(), Error> {
-        let _servers = self.0.servers.lock().await;
-        let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
-        let hear = move || rotation.hear(&heard, SystemTime::now());
-        let news = blocking("taking over what an issuer said", hear).await?;
-        if news { self.load_again() } else { Ok(()) }
-    }
-
-    /// Takes an issuer's word that site CAs were left: what is held for workloads is renewed.
-    fn obey(&self, order: Option<&RenewWithin>) {
-        let mut loaded = self.loaded();
-        let Some(remote) = loaded.remote.clone().filter(|remote| remote.follow(order, SystemTime::now()))
-        else {
-            return;
-        };
-        if let Some(supply) = &mut loaded.supply
-            && matches!(supply.issuer, Supplier::Remote(_))
-        {
-            supply.reissue = remote.reissue().capped(self.0.ledger.list().len());
-            self.hand_out(&loaded);
-        }
-    }
-
     /// The sections that were applied last, under what is in force now.
-    fn load_again(&self) -> Result<(), Error> {
+    pub(super) fn load_again(&self) -> Result<(), Error> {
         let sections = self.sections().clone();
         self.install_and_tell(self.load(&sections, SystemTime::now())?);
         Ok(())
@@ -165,6 +140,8 @@ impl Handle {
                 tracing::warn!(%error, "the bundle can't be brought up to date; trying again in a minute")
             }
         }
+        drop(loaded);
+        self.publish();
         Some(issuer.publish_due(now))
     }
 
@@ -195,11 +172,11 @@ impl Handle {
         changes
     }
 
-    /// What is loaded, with the bundles of other domains as they are now, to all who go by it. Called under the lock of `loaded`: of two
-    /// changes the later one has the last word everywhere.
-    fn hand_out(&self, loaded: &Loaded) {
+    /// What is loaded, with the bundles of other domains and the JWT keys of other nodes as they are now, to all who go by it. Called
+    /// under the lock of `loaded`: of two changes the later one has the last word everywhere.
+    pub(super) fn hand_out(&self, loaded: &Loaded) {
         let inner = &self.0;
-        let trust = loaded.trust.as_ref().map(|trust| inner.federation.complete(trust));
+        let trust = loaded.trust.as_ref().map(|trust| self.complete(trust));
         // Listed first: who hears of a certificate finds it there.
         let mut after = loaded.certificates();
         after.extend(trust.iter().flat_map(|trust| trust.federated_roots()));
@@ -210,11 +187,15 @@ impl Handle {
         inner.standing.send_replace(loaded.standing(inner.node.as_ref(), trust.as_ref()));
     }
 
+    fn complete(&self, trust: &Arc<Trust>) -> Arc<Trust> {
+        self.0.keeper.complete(&self.0.federation.complete(trust), SystemTime::now())
+    }
+
     /// Bundles of other domains have come or gone.
     fn take_federated(&self) {
         let loaded = self.loaded();
         let differs = match (&loaded.trust, &*self.0.standing.borrow()) {
-            (Some(trust), Some(standing)) => self.0.federation.complete(trust) != standing.trust,
+            (Some(trust), Some(standing)) => self.complete(trust) != standing.trust,
             _ => false,
         };
         if differs {
@@ -234,10 +215,12 @@ impl Handle {
         self.publish();
     }
 
-    /// What is in force, for nodes that ask.
-    fn publish(&self) {
+    /// What is in force, for nodes that ask. The JWT keys are our own and those of others: whoever asks us hears of all.
+    pub(super) fn publish(&self) {
         let Some(rotation) = &self.0.rotation else { return };
-        let jwt_endorsements = self.0.fleet.state().borrow().jwt_endorsements.clone();
+        let issuer = self.0.standing.borrow().as_ref().and_then(|standing| standing.issuer.clone());
+        let mut jwt_endorsements = issuer.map(|issuer| issuer.endorsements()).unwrap_or_default();
+        jwt_endorsements.extend(self.0.keeper.texts());
         self.0.fleet.publish(TrustState {
             charter: rotation.charter().unwrap_or_default().into_bytes(),
             jwt_endorsements,
@@ -249,32 +232,11 @@ impl Handle {
 }
 
 /// Keys are made there, and files synced.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: &'static str,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(job).await.map_err(|source| Error::Interrupted { work, source })
-}
-
-/// Takes what issuers say the fabric trusts, whenever that changes.
-pub(super) async fn listen(
-    handle: Handle,
-    mut heard: watch::Receiver<Option<Arc<TrustState>>>,
-    shutdown: CancellationToken,
-) {
-    loop {
-        tokio::select! {
-            changed = heard.changed() => if changed.is_err() { return },
-            () = shutdown.cancelled() => return,
-        }
-        let Some(state) = heard.borrow_and_update().clone() else { continue };
-        handle.obey(state.renew.as_ref());
-        let taints = state.taints.iter().map(|taint| String::from_utf8_lossy(taint).into_owned()).collect();
-        let heard = rotation::Heard { charter: state.charter.clone(), taints, crls: state.crls.clone() };
-        if let Err(error) = handle.hear(heard).await {
-            tracing::warn!(%error, "what an issuer said could not be put in force");
-        }
-    }
 }
 
 /// Takes the bundles of other domains, whenever one changes.

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use isthmus_pki::jwt;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -12,9 +13,10 @@ use super::{
     certificates::{CertificateInfo, Ledger},
     changing, clock,
     config::{Config, IssuerConfig, WorkloadApiConfig},
-    enroll::{self, Fleet, Tokens, TrustState, agent},
+    enroll::{self, Fleet, Keeper, Peer, Tokens, TrustState, agent, peers},
     error::Error,
     federation::Federation,
+    hearing,
     loaded::Loaded,
     material::Material,
     publishing,
@@ -53,6 +55,10 @@ pub(super) struct Inner {
     heard: watch::Sender<Option<Arc<TrustState>>>,
     pub(super) tokens: Option<Tokens>,
     pub(super) fleet: Fleet,
+    /// JWT keys of others.
+    pub(super) keeper: Keeper,
+    /// Whom `[fabric] peers` names, and how asking them goes.
+    peers: peers::Views,
     /// Held through all of each change, so that two can't mix.
     pub(super) servers: AsyncMutex<Servers>,
 }
@@ -81,6 +87,7 @@ impl Handle {
         let tasks = TaskTracker::new();
         let rotation = config.map(|config| Rotation::open(&config.rotation.dir)).transpose()?;
         let tokens = config.map(|config| enroll::state::tokens_path(&config.state_dir));
+        let keyring = config.map(|config| enroll::state::keyring_path(&config.state_dir));
         Ok(Self(Arc::new(Inner {
             node,
             rotation: rotation.clone(),
@@ -97,6 +104,8 @@ impl Handle {
             heard: watch::Sender::new(None),
             tokens: tokens.map(|path| Tokens::open(&path)).transpose()?,
             fleet: Fleet::of(rotation),
+            keeper: keyring.map(Keeper::open).unwrap_or_default(),
+            peers: peers::Views::default(),
             servers: AsyncMutex::default(),
         })))
     }
@@ -110,7 +119,8 @@ impl Handle {
         let (view, heard) = (inner.renewal.clone(), inner.heard.clone());
         inner.tasks.spawn(agent::run(self.clone(), view, shutdown()));
         inner.tasks.spawn(enroll::sync::run(self.live(), heard, shutdown()));
-        inner.tasks.spawn(changing::listen(self.clone(), self.heard(), shutdown()));
+        inner.tasks.spawn(hearing::listen(self.clone(), self.heard(), shutdown()));
+        inner.tasks.spawn(peers::run(self.clone(), inner.peers.clone(), shutdown()));
         inner.tasks.spawn(changing::follow_federation(self.clone(), shutdown()));
         inner.tasks.spawn(publishing::run(self.clone()));
         inner.tasks.spawn(clock::follow(self.clone(), shutdown()));
@@ -155,6 +165,19 @@ impl Handle {
     /// What an issuer said last that the fabric trusts; `None`: none has answered yet.
     pub fn heard(&self) -> watch::Receiver<Option<Arc<TrustState>>> {
         self.0.heard.subscribe()
+    }
+
+    /// The nodes of other sites that this one asks for their JWT keys.
+    pub fn peers(&self) -> Vec<Peer> {
+        self.0.peers.borrow().values().cloned().collect()
+    }
+
+    /// The keys that JWT-SVIDs of our own trust domain are believed with now, and whether it is this node that signs with them.
+    pub fn jwt_keys(&self) -> Vec<(jwt::Authority, bool)> {
+        let Some(standing) = self.0.standing.borrow().clone() else { return Vec::new() };
+        let own = standing.issuer.as_ref().map(|issuer| issuer.key_ids()).unwrap_or_default();
+        let keys = standing.trust.own().jwt_authorities().iter().cloned();
+        keys.map(|key| (key.clone(), own.contains(&key.key_id))).collect()
     }
 
     /// Where the issuance service listens.

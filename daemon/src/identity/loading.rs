@@ -87,6 +87,15 @@ fn load_site_ca(
     Ok(site_ca)
 }
 
+/// Our keys for tokens, for other nodes and partners. Without workloads here it can wait if it fails: it is tried again within a minute.
+fn publish(loaded: &mut Loaded, now: SystemTime) {
+    let (Some(issuer), Some(base)) = (&loaded.issuer, &loaded.base) else { return };
+    match issuer.publish(base, now) {
+        Ok(bundle) => loaded.trust = Some(Arc::new(base.with_own(bundle))),
+        Err(error) => tracing::warn!(%error, "the keys for tokens can't be published yet"),
+    }
+}
+
 impl Handle {
     pub(super) fn load(&self, sections: &Sections, now: SystemTime) -> Result<Loaded, Error> {
         let (config, issuer_config, api) = (sections.0.as_ref(), sections.1.as_ref(), sections.2.as_ref());
@@ -110,6 +119,9 @@ impl Handle {
         }
         loaded.remote =
             config.zip(loaded.material.as_ref()).and_then(|(config, own)| self.remote(config, own));
+        if api.is_none() {
+            publish(&mut loaded, now);
+        }
         if let Some(api) = api {
             self.load_supply(&mut loaded, api, files.reissue, issuer_config.is_some(), now)?;
         }

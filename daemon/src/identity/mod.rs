@@ -4,7 +4,7 @@
 //! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
 //!
 //! `handle` is the door; behind it `loading` makes `loaded` out of files, `serving` binds the sockets, `changing` carries each change out
-//! and hands the result to all who go by it, and `condition` says how it is.
+//! and hands the result to all who go by it, `hearing` takes what other nodes say, and `condition` says how it is.
 
 pub mod attest;
 pub mod audit;
@@ -18,6 +18,7 @@ mod error;
 pub mod federation;
 mod files;
 mod handle;
+mod hearing;
 mod issuing;
 mod loaded;
 mod loading;

@@ -1,4 +1,4 @@
-//! Keeps the bundle up to date as time goes by: keys for tokens are made, come into use and go.
+//! Keeps the bundle up to date as time goes by: keys for tokens are made, come into use and go, and so do those of other nodes.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +13,7 @@ pub(super) async fn run(handle: Handle) {
     let shutdown = handle.shutdown().clone();
     loop {
         let now = SystemTime::now();
+        handle.review_keys(now).await;
         let due = handle.republish(now).await.and_then(|due| due.duration_since(now).ok());
         let sleep = tokio::time::sleep(due.unwrap_or(MAX_SLEEP).clamp(MIN_SLEEP, MAX_SLEEP));
         if shutdown.run_until_cancelled(sleep).await.is_none() {

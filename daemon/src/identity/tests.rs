@@ -42,7 +42,7 @@ pub(super) const NODE: (&str, &str) = ("aws-use1", "gw1");
 /// A node's files in a directory of their own, as the ceremony leaves them.
 pub(super) struct Files {
     pub(super) dir: TempDir,
-    pub(super) root: Authority,
+    pub(super) root: Arc<Authority>,
 }
 
 fn serial() -> Serial {
@@ -58,11 +58,20 @@ impl Files {
         let key = Key::generate(Curve::P384).unwrap();
         let now = SystemTime::now().into();
         let root = Authority::root(&domain(), key, time::Duration::days(3650), serial(), now).unwrap();
+        Self::under(Arc::new(root), NODE.0)
+    }
+
+    fn under(root: Arc<Authority>, site: &str) -> Self {
         let this = Self { dir: tempfile::tempdir().unwrap(), root };
         this.write("root.pem", &bundle::to_pem([this.root.certificate()]), 0o644);
-        this.new_site(NODE.0);
-        this.new_node(NODE.0, NODE.1);
+        this.new_site(site);
+        this.new_node(site, NODE.1);
         this
+    }
+
+    /// Those of a node of another site, under the same root.
+    pub(super) fn other_site(&self, site: &str) -> Self {
+        Self::under(self.root.clone(), site)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -116,6 +125,7 @@ impl Files {
                 longest_leaf: Duration::from_secs(86_400),
                 dir: self.path("state/identity/rotation"),
             },
+            peers: Vec::new(),
         }
     }
 

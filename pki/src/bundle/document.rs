@@ -3,7 +3,7 @@
 //! What we write has every member that the standard wants. What we read comes from strangers, so it is bounded, and read the other way
 //! round from our own files: an entry that can't be used is left out and told of, and the others count. Trust can only become less by it.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rustls_pki_types::CertificateDer;
@@ -70,7 +70,7 @@ impl Bundle {
     /// The SPIFFE bundle document: roots and JWT keys, sequence and refresh hint.
     pub fn to_jwks(&self) -> String {
         let roots = self.anchors.iter().filter_map(|der| root_entry(der));
-        let keys: Vec<Value> = roots.chain(self.jwt_authorities.iter().map(jwt_entry)).collect();
+        let keys: Vec<Value> = roots.chain(self.jwt_keys().map(jwt_entry)).collect();
         let mut document = Map::new();
         document.insert("keys".into(), keys.into());
         if let Some(sequence) = self.sequence {
@@ -84,7 +84,13 @@ impl Bundle {
 
     /// The JWT keys as a plain JWK set (RFC 7517), as `FetchJWTBundles` sends it: no members of SPIFFE's own.
     pub fn jwt_jwks(&self) -> String {
-        json!({ "keys": self.jwt_authorities.iter().map(plain_entry).collect::<Vec<_>>() }).to_string()
+        json!({ "keys": self.jwt_keys().map(plain_entry).collect::<Vec<_>>() }).to_string()
+    }
+
+    /// Each once, whoever endorsed it.
+    fn jwt_keys(&self) -> impl Iterator<Item = &jwt::Authority> {
+        let mut seen = BTreeSet::new();
+        self.jwt_authorities.iter().filter(move |key| seen.insert(key.key_id.as_str()))
     }
 
     /// Reads another trust domain's bundle document. Which domain it is of was configured, never inferred from the document.

@@ -8,14 +8,15 @@
 //! ```
 //!
 //! The CA is verified against the domain's roots, its revocations and the policy; the key then ends with the endorsement, which never
-//! outlives the CA, and speaks only for the IDs that the CA may issue.
+//! outlives the CA, and speaks only for the IDs that the CA may issue. `kid` is the key's thumbprint (RFC 7638): so no site can give its
+//! key the name of another's.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
-use super::{Authority, Error, MAX_KEY_ID_LEN, claims, jwk::PublicKey};
+use super::{Authority, Error, LEEWAY, claims, jwk::PublicKey};
 use crate::{
     authority,
     bundle::TrustStore,
@@ -116,6 +117,13 @@ impl Endorsement {
         let authority = authority(&payload, ca, now)?;
         Ok(Endorsed { trust_domain, root_sha256: root.sha256, authority })
     }
+
+    /// Was it made after this moment? Then the clock is wrong more likely than the endorsement, and it is not to be forgotten yet.
+    pub fn is_early(&self, now: OffsetDateTime) -> bool {
+        let payload = statement::open(&self.0, KIND).and_then(|opened| opened.object());
+        let made = payload.ok().and_then(|payload| payload.get("iat").and_then(Value::as_i64));
+        made.is_some_and(|iat| iat > now.unix_timestamp().saturating_add(LEEWAY))
+    }
 }
 
 fn trust_domain(payload: &Map<String, Value>) -> Result<TrustDomain, Error> {
@@ -133,11 +141,12 @@ fn authority(payload: &Map<String, Value>, ca: Facts, now: OffsetDateTime) -> Re
     if ends.unix_timestamp() > ca.not_after {
         return Err(Error::Claim("exp", "is after the end of the site CA"));
     }
-    let key_id =
-        payload.get("kid").and_then(Value::as_str).filter(|id| (1..=MAX_KEY_ID_LEN).contains(&id.len()));
-    let key_id = key_id.ok_or(Error::Claim("kid", "must be a string of 1 to 256 bytes"))?.to_owned();
     let jwk =
         payload.get("jwk").and_then(Value::as_object).ok_or(Error::Claim("jwk", "must be an object"))?;
     let key = PublicKey::from_jwk(jwk)?;
+    let key_id = key.thumbprint();
+    if payload.get("kid").and_then(Value::as_str) != Some(&key_id) {
+        return Err(Error::Claim("kid", "must be the thumbprint (RFC 7638) of \"jwk\""));
+    }
     Ok(Authority { key_id, key, expires_at: Some(ends), endorser: Some(Arc::new(ca)) })
 }

@@ -3,9 +3,9 @@
 //! [`sign`] makes a token with a [`SigningKey`]. [`validate`] decides about one, in this order, and stops at the first fault:
 //! 1. size, three parts, canonical base64url, a JSON header without a key twice;
 //! 2. `alg` is one of RS, ES, PS with 256, 384, 512; the header has `alg`, `kid`, `typ` and nothing else; `typ` is `JWT` or `JOSE`;
-//! 3. `sub` is a SPIFFE ID with a path; its trust domain's bundle has the key `kid`, and that key is of the kind that `alg` takes;
-//! 4. whoever endorsed the key may still vouch for `sub` (not tainted, not revoked, its site's paths);
-//! 5. the signature holds;
+//! 3. `sub` is a SPIFFE ID with a path; its trust domain's bundle has the key `kid`;
+//! 4. of those who endorsed the key one may still vouch for `sub` (not tainted, not revoked, its site's paths);
+//! 5. the key is of the kind that `alg` takes, and the signature holds;
 //! 6. `exp`, `nbf`, `iat` fit the clock within [`LEEWAY`], and the audience is among `aud`.
 //!
 //! A token is not remembered: `jti` is not looked at, and replay within its life is the bearer's risk (JWT-SVID section 7.3).
@@ -211,12 +211,9 @@ pub fn validate(
     let key_id = key_id(&jws)?;
     let claims = jws.payload()?;
     let id = claims::subject(&claims)?;
-    let authority = find_key(store, id.trust_domain(), key_id, now)?;
+    let authority = find_key(store, &id, key_id, now)?;
     if !jws.algorithm.fits(&authority.key) {
         return Err(Error::KeyMismatch);
-    }
-    if let Some(ca) = &authority.endorser {
-        verify::check_ca(ca, store, &id).map_err(Box::new)?;
     }
     jws.verify(&authority.key)?;
     let expires_at = claims::times(&claims, now)?;
@@ -239,19 +236,38 @@ fn key_id<'a>(jws: &'a Jws<'_>) -> Result<&'a str, Error> {
     jws.text("kid")?.filter(usable).ok_or(Error::HeaderType("kid"))
 }
 
-/// Only among the keys of the subject's own trust domain: no key of one domain ever speaks for another.
+/// Only among the keys of the subject's own trust domain: no key of one domain ever speaks for another. A key that several site CAs have
+/// endorsed is good if one of them may vouch for the subject: so no site can spoil another's key by endorsing it too.
 fn find_key<'a>(
     store: &'a TrustStore,
-    trust_domain: &TrustDomain,
+    id: &SpiffeId,
     key_id: &str,
     now: OffsetDateTime,
 ) -> Result<&'a Authority, Error> {
+    let trust_domain = id.trust_domain();
     let bundle = store.bundle(trust_domain).ok_or_else(|| Error::UnknownTrustDomain(trust_domain.clone()))?;
-    let found = bundle.jwt_authorities().iter().find(|authority| authority.key_id == key_id);
-    let authority = found
-        .ok_or_else(|| Error::UnknownKey { trust_domain: trust_domain.clone(), key_id: shown(key_id) })?;
-    match authority.expires_at.filter(|end| *end < now) {
-        Some(end) => Err(Error::KeyExpired { key_id: shown(key_id), at: utc(end.unix_timestamp()) }),
-        None => Ok(authority),
+    let mut refused = None;
+    for authority in bundle.jwt_authorities().iter().filter(|authority| authority.key_id == key_id) {
+        match check_authority(authority, store, id, now) {
+            Ok(()) => return Ok(authority),
+            Err(reason) => refused = refused.or(Some(reason)),
+        }
+    }
+    Err(refused
+        .unwrap_or_else(|| Error::UnknownKey { trust_domain: trust_domain.clone(), key_id: shown(key_id) }))
+}
+
+fn check_authority(
+    authority: &Authority,
+    store: &TrustStore,
+    id: &SpiffeId,
+    now: OffsetDateTime,
+) -> Result<(), Error> {
+    if let Some(end) = authority.expires_at.filter(|end| *end < now) {
+        return Err(Error::KeyExpired { key_id: shown(&authority.key_id), at: utc(end.unix_timestamp()) });
+    }
+    match &authority.endorser {
+        Some(ca) => verify::check_ca(ca, store, id).map_err(|reason| Box::new(reason).into()),
+        None => Ok(()),
     }
 }

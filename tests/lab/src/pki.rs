@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::Result;
@@ -16,7 +17,7 @@ pub const TRUST_DOMAIN: &str = "test.example";
 
 /// A root and one site CA, both valid from an hour before `now` for long.
 pub struct Pki {
-    root: Authority,
+    root: Arc<Authority>,
     site: Authority,
     site_key: Key,
     name: String,
@@ -43,6 +44,18 @@ impl Pki {
         let long = Duration::days(3650);
         let domain = TrustDomain::parse(domain)?;
         let root = Authority::root(&domain, Key::generate(Curve::P384)?, long, serial(), now)?;
+        Self::under(Arc::new(root), site, now)
+    }
+
+    /// Another site's, under the same root.
+    ///
+    /// # Errors
+    /// When a key can't be made.
+    pub fn beside(&self, site: &str, now: OffsetDateTime) -> Result<Self> {
+        Self::under(self.root.clone(), site, now)
+    }
+
+    fn under(root: Arc<Authority>, site: &str, now: OffsetDateTime) -> Result<Self> {
         let (site_ca, site_key) = site_ca(&root, site, now)?;
         Ok(Self { root, site: site_ca, site_key, name: site.to_owned() })
     }

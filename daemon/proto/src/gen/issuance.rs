@@ -300,7 +300,7 @@ pub mod issuance_client {
             self.inner.unary(req, path, codec).await
         }
         /// Takes the caller's report and answers what the fabric trusts now; if the caller knows that already, the answer waits for a change,
-        /// for half a minute at most.
+        /// for half a minute at most. Nodes of other sites may call this too: they are told of JWT keys and of taints.
         pub async fn sync(
             &mut self,
             request: impl tonic::IntoRequest<super::SyncRequest>,
@@ -368,7 +368,7 @@ pub mod issuance_server {
             tonic::Status,
         >;
         /// Takes the caller's report and answers what the fabric trusts now; if the caller knows that already, the answer waits for a change,
-        /// for half a minute at most.
+        /// for half a minute at most. Nodes of other sites may call this too: they are told of JWT keys and of taints.
         async fn sync(
             &self,
             request: tonic::Request<super::SyncRequest>,

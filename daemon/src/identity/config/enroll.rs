@@ -118,15 +118,19 @@ fn check_node(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
 
 /// `HOST:PORT` of an issuer; the host is an address or a DNS name.
 pub(super) fn check_issuer(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<String> {
-    let text = raw.get_ref();
+    check_address(c, raw, raw.get_ref())
+}
+
+/// The same of a text that stands at `raw`.
+pub(super) fn check_address(c: &mut Checker<'_>, raw: &Spanned<String>, text: &str) -> Option<String> {
     let named = || {
         let (host, port) = text.rsplit_once(':')?;
         (is_dns_name(host) && port.parse::<u16>().is_ok_and(|port| port != 0)).then_some(())
     };
     let good = text.parse::<SocketAddr>().is_ok_and(|a| a.port() != 0) || named().is_some();
-    let message = format!("\"{}\" is not where an issuer listens", text.escape_debug());
+    let message = format!("\"{}\" is not where an issuer listens", raw.get_ref().escape_debug());
     c.require(good, raw, &message, "write ADDRESS:PORT, [V6]:PORT or NAME:PORT: \"192.0.2.1:51820\"")
-        .then(|| text.clone())
+        .then(|| text.to_owned())
 }
 
 #[cfg(test)]

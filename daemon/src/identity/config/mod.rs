@@ -24,6 +24,7 @@ pub(crate) use audit::RawAuditConfig;
 pub use audit::{AuditConfig, Sync};
 pub use enroll::NodeRules;
 use enroll::check_issuer;
+use fabric::FabricConfig;
 pub(crate) use fabric::RawFabricConfig;
 pub use issuer::IssuerConfig;
 pub(crate) use issuer::RawIssuerConfig;
@@ -48,8 +49,10 @@ pub struct Config {
     pub issuers: Vec<String>,
     /// Where renewed SVIDs and join tokens are kept.
     pub state_dir: PathBuf,
-    /// `[fabric]`, as far as identity goes.
+    /// `[fabric]`: the charter, and how long leaves may live.
     pub rotation: RotationConfig,
+    /// `[fabric]`: `HOST:PORT` of issuers, of any site, that are asked for JWT keys.
+    pub peers: Vec<String>,
 }
 
 /// Where the ceremony's SVID is.
@@ -84,7 +87,7 @@ impl RawConfig {
         c: &mut Checker<'_>,
         state_dir: &Path,
         is_issuer: bool,
-        rotation: RotationConfig,
+        fabric: FabricConfig,
     ) -> Option<Config> {
         let trust_bundle = c.readable_file(&self.trust_bundle, "trust bundle");
         let issuers: Vec<_> = self.issuers.iter().filter_map(|raw| check_issuer(c, raw)).collect();
@@ -117,7 +120,8 @@ impl RawConfig {
             join_token_file,
             issuers,
             state_dir: state_dir.into(),
-            rotation,
+            rotation: fabric.rotation,
+            peers: fabric.peers,
         };
         whole.then_some(config)
     }

@@ -1,6 +1,10 @@
-//! Calls to the issuers of the site: each over a connection of its own to a node that proves to be one of this site's.
+//! Calls to issuers: each over a connection of its own to a node that proves to be one of this site's, or for a peer one of any site's.
 
-use std::{error::Error as _, sync::Arc, time::Duration};
+use std::{
+    error::Error as _,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use hyper_util::rt::TokioIo;
 use isthmus_pki::{SpiffeId, verify::Purpose};
@@ -31,7 +35,7 @@ pub(super) enum Error {
     /// Not reached, or it did not prove to be an issuer of ours.
     #[error("{address}: {reason}")]
     Connect {
-        /// From `[identity] issuers`.
+        /// From `[identity] issuers` or `[fabric] peers`.
         address: String,
         /// The root cause.
         reason: String,
@@ -39,7 +43,7 @@ pub(super) enum Error {
     /// Its answer.
     #[error("{address}: {}", .status.message())]
     Refused {
-        /// From `[identity] issuers`.
+        /// From `[identity] issuers` or `[fabric] peers`.
         address: String,
         /// What it said.
         status: Box<Status>,
@@ -55,7 +59,10 @@ pub(super) enum As<'a> {
     Stranger(&'a SpiffeId),
 }
 
-/// Connects to one issuer. The connection ends when either side's certificate does, or is not believed any more.
+/// A connection, and who is at its other end.
+type Connected = (IssuanceClient<Channel>, Option<SpiffeId>);
+
+/// Connects to one issuer of the site. The connection ends when either side's certificate does, or is not believed any more.
 pub(super) async fn connect(
     address: &str,
     live: &Live,
@@ -63,15 +70,38 @@ pub(super) async fn connect(
     appear: As<'_>,
     answer_limit: Option<Duration>,
 ) -> Result<IssuanceClient<Channel>, Error> {
-    let fail = |reason: String| Error::Connect { address: address.to_owned(), reason };
     let allow = match appear {
         As::Node => Allow::NodesOf(standing.trust.domain().clone(), standing.node.0.clone()),
         As::Stranger(issuer) => Allow::Ids(vec![issuer.clone()]),
     };
+    let limit = answer_limit.unwrap_or(ANSWER_LIMIT);
+    connect_to(address, live, standing, appear, (allow, limit)).await.map(|(client, _)| client)
+}
+
+/// Connects to an issuer of any site, and says who it is.
+pub(super) async fn connect_peer(
+    address: &str,
+    live: &Live,
+    standing: &Standing,
+    answer_limit: Duration,
+) -> Result<Connected, Error> {
+    let allow = Allow::Nodes(standing.trust.domain().clone());
+    connect_to(address, live, standing, As::Node, (allow, answer_limit)).await
+}
+
+async fn connect_to(
+    address: &str,
+    live: &Live,
+    standing: &Standing,
+    appear: As<'_>,
+    (allow, answer_limit): (Allow, Duration),
+) -> Result<Connected, Error> {
+    let fail = |reason: String| Error::Connect { address: address.to_owned(), reason };
     let config = tls::node_client(standing, live.clone(), allow.clone(), appear != As::Node)
         .map_err(|error| fail(error.to_string()))?;
     let own_end = standing.own.as_ref().filter(|_| appear == As::Node).map(|own| own.life.not_after);
-    let dial = Dial { config: Arc::new(config), live: live.clone(), allow, own_end };
+    let peer = Arc::new(OnceLock::new());
+    let dial = Dial { config: Arc::new(config), live: live.clone(), allow, own_end, peer: peer.clone() };
     let (target, dial) = (address.to_owned(), Arc::new(dial));
     let connector = tower::service_fn(move |_: Uri| {
         let (target, dial) = (target.clone(), dial.clone());
@@ -79,11 +109,12 @@ pub(super) async fn connect(
     });
     // The address is never looked up: the connector above ignores it.
     let endpoint = Endpoint::from_static("http://issuer");
-    let endpoint = endpoint.connect_timeout(CONNECT_LIMIT).timeout(answer_limit.unwrap_or(ANSWER_LIMIT));
+    let endpoint = endpoint.connect_timeout(CONNECT_LIMIT).timeout(answer_limit);
     let channel = tokio::time::timeout(CONNECT_LIMIT, endpoint.connect_with_connector(connector)).await;
     let channel = channel.map_err(|_| fail(format!("no connection within {CONNECT_LIMIT:?}")))?;
     let channel = channel.map_err(|error| fail(root_cause(&error)))?;
-    Ok(IssuanceClient::new(channel).max_decoding_message_size(MAX_ANSWER))
+    let client = IssuanceClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+    Ok((client, peer.get().cloned()))
 }
 
 /// The words for an answer that is an error.
@@ -101,6 +132,8 @@ struct Dial {
     live: Live,
     allow: Allow,
     own_end: Option<i64>,
+    /// Who answered.
+    peer: Arc<OnceLock<SpiffeId>>,
 }
 
 type Stream = Guarded<tokio_rustls::client::TlsStream<TcpStream>>;
@@ -115,6 +148,8 @@ impl Dial {
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let chain: Vec<CertificateDer<'static>> = chain.iter().map(|der| der.clone().into_owned()).collect();
         let check = Check::new(self.live.clone(), chain, Purpose::Server, self.allow.clone(), self.own_end);
+        // The first connection's: a channel that connects again does so to the same address.
+        check.now().ok().map(|id| self.peer.set(id).ok());
         Ok(Guarded::new(stream, Arc::new(check)))
     }
 }

@@ -18,10 +18,15 @@ pub struct WriteError {
 /// Replaces `path` with `bytes`, 0600, and its directory (0700) is made if missing. After `Ok` a crash or a power cut keeps the new
 /// file, before it the old one; nothing in between is ever seen.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    write(path, bytes).map_err(|source| WriteError { path: path.to_owned(), source })
+    write(path, bytes, 0o600).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// The same for what is no secret: 0644.
+pub(super) fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    write(path, bytes, 0o644).map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -32,7 +37,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let result = fill(&next, bytes).and_then(|()| fs::rename(&next, path));
+    let result = fill(&next, bytes, mode).and_then(|()| fs::rename(&next, path));
     if let Err(error) = result {
         // What can't be removed either is replaced by the next attempt.
         let _ = fs::remove_file(&next);
@@ -42,8 +47,8 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+fn fill(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -64,7 +69,10 @@ mod tests {
         fs::write(dir.path().join("a/b/file.new"), "ha").unwrap();
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        replace_public(&path, b"three").unwrap();
+        assert_eq!(mode(&path) & !0o044, 0o600, "as the umask lets it be");
         assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
     }
 

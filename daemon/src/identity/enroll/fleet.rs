@@ -60,6 +60,13 @@ pub struct TrustState {
 }
 
 impl TrustState {
+    /// What nodes of other sites are told: the JWT keys, and which CAs are tainted. Both are signed by the CAs that they are about; a
+    /// charter and what roots revoked every site gets from its own operators.
+    pub(super) fn for_other_sites(&self) -> Self {
+        let (jwt_endorsements, taints) = (self.jwt_endorsements.clone(), self.taints.clone());
+        Self { jwt_endorsements, taints, ..Self::default() }
+    }
+
     /// Equal for equal states.
     pub(super) fn version(&self) -> Vec<u8> {
         let mut text = Vec::new();
@@ -282,6 +289,14 @@ mod tests {
         let versions: std::collections::BTreeSet<_> = states.iter().map(TrustState::version).collect();
         assert_eq!(versions.len(), states.len());
         assert_eq!(states[1].version(), states[1].clone().version());
+    }
+
+    #[test]
+    fn other_sites_are_told_what_cas_say_of_themselves() {
+        let one = || vec![vec![1]];
+        let state = TrustState { charter: vec![1], jwt_endorsements: one(), crls: one(), taints: one() };
+        let told = TrustState { charter: vec![], crls: vec![], ..state.clone() };
+        assert_eq!(state.for_other_sites(), told);
     }
 
     #[tokio::test]

@@ -4,6 +4,9 @@
 //! ```text
 //!  issuer: tokens (register on disk) <- service <- accept (rate, TLS, guard) <==TLS 1.3==> client <- agent (when) -> state (on disk)
 //! ```
+//!
+//! Along the same way comes what the fabric trusts: `sync` asks an issuer of the site, `peers` asks those of others, `fleet` is what an
+//! issuer tells, and `keyring` keeps the JWT keys that were heard of.
 
 mod accept;
 pub(super) mod agent;
@@ -11,6 +14,8 @@ mod client;
 mod disk;
 mod fleet;
 mod join;
+mod keyring;
+pub(super) mod peers;
 mod rate;
 mod register;
 mod remote;
@@ -26,6 +31,9 @@ mod tokens;
 
 pub use disk::WriteError;
 pub use fleet::{Fleet, NodeReport, Seen, TrustState};
+pub(super) use keyring::Keeper;
+pub use keyring::{FileError as KeyringError, Keyring, Refused as KeyRefused};
+pub use peers::Peer;
 pub use register::Record;
 pub use remote::Remote;
 pub use server::Error as ListenError;

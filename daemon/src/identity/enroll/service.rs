@@ -25,7 +25,7 @@ use zeroize::Zeroize as _;
 
 use super::{
     accept::Peer,
-    fleet::{Fleet, NodeReport},
+    fleet::{Fleet, NodeReport, TrustState},
     rate::Rate,
     register::Refusal,
     token::Token,
@@ -84,8 +84,19 @@ impl Service {
         Ok((standing, issuer))
     }
 
-    /// The certificate of the connection is looked at again for each call: a connection may be older than a ban.
+    /// A node of this site.
     fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        let caller = self.node(request)?;
+        if caller.is_of_this_site() {
+            return Ok(caller);
+        }
+        refuse("other_site");
+        let Caller { id, standing, .. } = caller;
+        Err(Status::permission_denied(format!("{id} is no node of site {}", standing.node.0)))
+    }
+
+    /// A node of any site. The certificate of the connection is looked at again for each call: a connection may be older than a ban.
+    fn node<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         let peer = peer(request)?;
         spend(&self.nodes, &peer)?;
         let check =
@@ -96,13 +107,11 @@ impl Service {
             Status::permission_denied("the certificate of this connection is not accepted any more")
         })?;
         let (standing, issuer) = self.standing()?;
-        match id.node() {
-            Some((site, _)) if site == standing.node.0 => Ok(Caller { id, standing, issuer }),
-            _ => {
-                refuse("other_site");
-                Err(Status::permission_denied(format!("{id} is no node of site {}", standing.node.0)))
-            }
+        if id.node().is_none() {
+            refuse("no_node");
+            return Err(Status::permission_denied(format!("{id} is no node")));
         }
+        Ok(Caller { id, standing, issuer })
     }
 
     /// What a stranger is told of a token is always the same; the log has the reason.
@@ -222,22 +231,31 @@ impl Issuance for Service {
     }
 
     async fn sync(&self, request: Request<SyncRequest>) -> Result<Response<SyncResponse>, Status> {
-        let Caller { id, .. } = self.caller(&request)?;
+        let caller = self.node(&request)?;
         let SyncRequest { report, known_version } = request.into_inner();
-        self.fleet.report(id, report.map(NodeReport::from).unwrap_or_default(), now());
+        let ours = caller.is_of_this_site();
+        // The fleet is this site's: nodes of others are waited for there.
+        if let Some(report) = report.filter(|_| ours) {
+            self.fleet.report(caller.id, NodeReport::from(report), now());
+        }
+        let told = |state: &TrustState| if ours { state.clone() } else { state.for_other_sites() };
         let mut state = self.fleet.state();
-        let changed = state.wait_for(|state| state.version() != known_version);
+        let changed = state.wait_for(|state| told(state).version() != known_version);
         tokio::select! {
             // Over time it is answered with the same again, so that the caller reports again.
             _ = timeout(SYNC_WAIT, changed) => {}
             () = self.stop.cancelled() => return Err(Status::unavailable("isthmusd is stopping; try again")),
         }
-        let state = state.borrow().clone();
-        Ok(Response::new((*state).clone().into()))
+        let state = told(&state.borrow().clone());
+        Ok(Response::new(state.into()))
     }
 }
 
 impl Caller {
+    fn is_of_this_site(&self) -> bool {
+        self.id.node().is_some_and(|(site, _)| site == self.standing.node.0)
+    }
+
     /// The rules of the site hold for whoever asks, whatever it says that its workloads are.
     fn workload(
         &self,

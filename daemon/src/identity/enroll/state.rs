@@ -28,6 +28,11 @@ pub(crate) fn tokens_path(state_dir: &Path) -> PathBuf {
     state_dir.join("identity/join-tokens.json")
 }
 
+/// Where JWT keys are that others sign with, each endorsed by a site CA.
+pub(crate) fn keyring_path(state_dir: &Path) -> PathBuf {
+    state_dir.join("identity/jwt-endorsements.json")
+}
+
 type Pair = (Vec<CertificateDer<'static>>, Key);
 
 /// Reads what [`write`] wrote; `None`: there is none yet.

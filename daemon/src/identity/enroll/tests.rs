@@ -4,6 +4,7 @@ mod calls;
 mod following;
 mod hearing;
 mod joining;
+mod keys;
 mod orders;
 mod supplying;
 
@@ -47,15 +48,28 @@ fn config(files: &Files) -> Config {
 
 impl Issuer {
     async fn start(rules: NodeRules) -> Self {
-        let (files, shutdown) = (Files::new(), CancellationToken::new());
+        Self::of(Files::new(), NODE.0, Vec::new(), rules).await
+    }
+
+    /// The issuer of another site of the same fabric, which asks these peers.
+    async fn beside(&self, site: &str, peers: Vec<String>) -> Self {
+        Self::of(self.files.other_site(site), site, peers, NodeRules::default()).await
+    }
+
+    async fn of(files: Files, site: &str, peers: Vec<String>, rules: NodeRules) -> Self {
+        let shutdown = CancellationToken::new();
         let issuer = crate::identity::IssuerConfig {
             listen: Some("127.0.0.1:0".parse().unwrap()),
             nodes: rules,
             ..files.issuer()
         };
-        let node = Some((NODE.0.to_owned(), NODE.1.to_owned()));
-        let handle = start(Some(config(&files)), Some(issuer), None, node, shutdown.clone()).await.unwrap();
+        let config = Config { peers, ..config(&files) };
+        let node = Some((site.to_owned(), NODE.1.to_owned()));
+        let handle = start(Some(config), Some(issuer), None, node, shutdown.clone()).await.unwrap();
         let address = handle.listens().await.unwrap();
+        // It has a key to sign tokens with, and tells of it.
+        let mut told = handle.fleet().state();
+        drop(told.wait_for(|state| !state.jwt_endorsements.is_empty()).await.unwrap());
         Self { files, handle, address, shutdown }
     }
 
@@ -71,6 +85,10 @@ impl Issuer {
 
     /// A node that has nothing but the root and a token.
     async fn member(&self, name: &str, token: Option<&Token>) -> Member {
+        self.member_of(NODE.0, name, token).await
+    }
+
+    async fn member_of(&self, site: &str, name: &str, token: Option<&Token>) -> Member {
         let dir = tempfile::tempdir().unwrap();
         let config = Config {
             trust_bundle: self.files.path("root.pem"),
@@ -83,20 +101,25 @@ impl Issuer {
                 longest_leaf: Duration::from_secs(86_400),
                 dir: dir.path().join("state/identity/rotation"),
             },
+            peers: Vec::new(),
         };
         if let Some(token) = token {
             let path = config.join_token_file.as_ref().unwrap();
             fs::write(path, format!("{}\n", *token.reveal())).unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
         }
-        let (handle, shutdown) = start_member(&config, name).await;
+        let (handle, shutdown) = start_node(&config, site, name).await;
         Member { dir, config, handle, shutdown }
     }
 }
 
 async fn start_member(config: &Config, name: &str) -> (Handle, CancellationToken) {
+    start_node(config, NODE.0, name).await
+}
+
+async fn start_node(config: &Config, site: &str, name: &str) -> (Handle, CancellationToken) {
     let shutdown = CancellationToken::new();
-    let node = Some((NODE.0.to_owned(), name.to_owned()));
+    let node = Some((site.to_owned(), name.to_owned()));
     let handle = start(Some(config.clone()), None, None, node, shutdown.clone()).await.unwrap();
     (handle, shutdown)
 }

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::{
     Error, carry, charter, journal,
-    store::{MAX_CRLS, Store},
+    store::{MAX_CRLS, MAX_TAINTS, Store},
 };
 
 /// As it came.
@@ -30,10 +30,12 @@ pub(super) fn hear(store: &mut Store, heard: &Heard, now: OffsetDateTime) -> boo
     {
         tracing::warn!(%error, "a charter from another node is not taken");
     }
-    for statement in &heard.taints {
-        if let Err(error) = hear_taint(store, statement, now.unix_timestamp()) {
-            tracing::warn!(%error, "a taint statement from another node is not taken");
-        }
+    let taints = heard.taints.iter().take(MAX_TAINTS);
+    let refused: Vec<Error> =
+        taints.filter_map(|taint| hear_taint(store, taint, now.unix_timestamp()).err()).collect();
+    if let Some(error) = refused.first() {
+        // One line, however many somebody sends.
+        tracing::warn!(%error, refused = refused.len(), "a taint statement from another node is not taken");
     }
     for crl in &heard.crls {
         hear_crl(store, crl);

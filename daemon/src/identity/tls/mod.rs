@@ -35,6 +35,8 @@ pub enum Allow {
     Ids(Vec<SpiffeId>),
     /// The nodes of one site: `/site/SITE/node/` and a name.
     NodesOf(TrustDomain, String),
+    /// The nodes of all sites of a trust domain.
+    Nodes(TrustDomain),
 }
 
 impl Allow {
@@ -46,6 +48,7 @@ impl Allow {
             Self::NodesOf(domain, site) => {
                 id.trust_domain() == domain && id.node().is_some_and(|(of, _)| of == site)
             }
+            Self::Nodes(domain) => id.trust_domain() == domain && id.node().is_some(),
         }
     }
 }

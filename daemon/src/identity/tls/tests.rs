@@ -81,6 +81,7 @@ impl Fabric {
                 longest_leaf: Duration::from_secs(86_400),
                 dir: "state/identity/rotation".into(),
             },
+            peers: Vec::new(),
         };
         Standing {
             config: Arc::new(config),

@@ -119,3 +119,51 @@ fn an_expired_key_signs_nothing() {
     let late = validate(&token, "db", &store, NOW + time::Duration::minutes(2));
     assert!(matches!(late, Err(Error::KeyExpired { .. })), "{late:?}");
 }
+
+/// Two sites of one root: each speaks for its own IDs, also where one has endorsed the other's key.
+#[test]
+fn a_key_that_two_sites_endorse_speaks_for_both_and_is_published_once() {
+    let issuer = Issuer::new("td");
+    let other = issuer.fabric.site_ca("t");
+    let until = NOW + time::Duration::days(1);
+    let by = |ca, key: &SigningKey| {
+        endorse(ca, &key.public(), until, NOW).unwrap().verify(&issuer.store, NOW).unwrap()
+    };
+    let key = &issuer.key;
+    let bundle = issuer.fabric.bundle().with_jwt_authorities([by(&other, key)]);
+    let theirs = TrustStore::from(bundle.clone());
+    let (ours, alien) = (
+        issuer.with(&[("sub", r#""spiffe://td/site/s/w""#)]),
+        issuer.with(&[("sub", r#""spiffe://td/site/t/w""#)]),
+    );
+    assert!(matches!(validate(&ours, "db", &theirs, NOW), Err(Error::Refused(_))));
+    let bundle = bundle.and_jwt_authorities([by(&issuer.fabric.site, key), by(&other, key)]);
+    assert_eq!(bundle.jwt_authorities().len(), 2);
+    for document in [bundle.to_jwks(), bundle.jwt_jwks()] {
+        assert_eq!(document.matches(key.key_id()).count(), 1, "{document}");
+    }
+    let both = TrustStore::from(bundle);
+    assert!(validate(&ours, "db", &both, NOW).is_ok() && validate(&alien, "db", &both, NOW).is_ok());
+}
+
+/// Else a hostile site could take the name of another's key.
+#[test]
+fn a_key_is_named_by_its_thumbprint() {
+    let fabric = Fabric::shared();
+    let [key, other] = [new_key(), new_key()];
+    let named = Authority { key_id: other.key_id().into(), ..key.public() };
+    let endorsement = endorse(&fabric.site, &named, NOW + time::Duration::days(1), NOW).unwrap();
+    let refused = endorsement.verify(&fabric.bundle().into(), NOW);
+    assert!(matches!(refused, Err(Error::Claim("kid", _))), "{refused:?}");
+}
+
+#[test]
+fn one_from_the_future_is_told_from_one_that_has_ended() {
+    let fabric = Fabric::shared();
+    let endorsement = endorsed(fabric, &new_key());
+    let at = |seconds| NOW + time::Duration::seconds(seconds);
+    assert!(endorsement.is_early(at(-31)) && endorsement.verify(&fabric.bundle().into(), at(-31)).is_err());
+    assert!(!endorsement.is_early(at(-30)) && !endorsement.is_early(at(0)));
+    assert!(!endorsement.is_early(at(91 * 86_400)));
+    assert!(!Endorsement::from_text("a.b.c").unwrap().is_early(at(-31)));
+}

@@ -4,6 +4,7 @@
 //! that it signed has died (`ring` says when). It outlives a change of the CA, but falls with each CA that endorsed it and is tainted:
 //! whoever has the one from this machine may have the other. `store` keeps it over restarts.
 
+mod endorsing;
 mod ring;
 mod store;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use zeroize::Zeroizing;
 
 use super::{Error, Issuer, Requester};
 use crate::identity::{audit::Log, registration::Identity, trust::Trust};
+use endorsing::Endorsements;
 use ring::Span;
 use store::Stored;
 
@@ -62,6 +64,8 @@ pub(super) struct Held {
 pub(super) struct Keys {
     path: PathBuf,
     stored: Mutex<Stored>,
+    /// Of the last publication.
+    endorsements: Mutex<Endorsements>,
 }
 
 impl Keys {
@@ -69,7 +73,7 @@ impl Keys {
     pub(super) fn open(state_dir: &Path) -> Result<Arc<Self>, Error> {
         let path = store::path(state_dir);
         let stored = Mutex::new(store::read(&path)?);
-        Ok(Arc::new(Self { path, stored }))
+        Ok(Arc::new(Self { path, stored, endorsements: Mutex::default() }))
     }
 
     /// Are they those of this directory?
@@ -80,6 +84,11 @@ impl Keys {
     fn lock(&self) -> MutexGuard<'_, Stored> {
         // A change is made to a copy, written, and then taken over as a whole.
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn endorsements(&self) -> MutexGuard<'_, Endorsements> {
+        // One that was left half-renewed is renewed with the next publication.
+        self.endorsements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn active(&self, now: i64) -> Option<(Arc<SigningKey>, i64)> {
@@ -155,7 +164,7 @@ impl Issuer {
         let fell = next.fall(base, &self.audit, now)?;
         let advanced = next.advance(&self.audit, now)?;
         let changed = next.note(&self.ca.facts().key_sha256) || fell || advanced;
-        let (endorsed, refused) = self.endorse(&next, base, now);
+        let (endorsed, refused) = self.keys.endorsements().renew(&next.keys, &self.ca.authority, base, now);
         let content = content(roots, &endorsed);
         let differs = next.content != content;
         if differs {
@@ -178,27 +187,14 @@ impl Issuer {
             .with_refresh_hint(roots.refresh_hint().unwrap_or(hint)))
     }
 
-    /// Through the same door as everybody's, with the fabric's revocations and rules: an endorsement that does not verify endorses
-    /// nothing. A site CA that has ended, or is no longer believed, is no reason to go without a bundle.
-    fn endorse(
-        &self,
-        stored: &Stored,
-        base: &Trust,
-        now: OffsetDateTime,
-    ) -> (Vec<Endorsed>, Vec<jwt::Error>) {
-        let one = |held: &Held| {
-            let until = OffsetDateTime::from_unix_timestamp(held.span.until).unwrap_or(now);
-            let endorsement = jwt::endorse(&self.ca.authority, &held.key.public(), until, now)?;
-            endorsement.verify(base.store(), now)
-        };
-        let (mut endorsed, mut refused) = (Vec::new(), Vec::new());
-        for verdict in stored.keys.iter().map(one) {
-            match verdict {
-                Ok(key) => endorsed.push(key),
-                Err(error) => refused.push(error),
-            }
-        }
-        (endorsed, refused)
+    /// What the site CA has signed of the keys that were published last: JWS each, for other nodes.
+    pub(in crate::identity) fn endorsements(&self) -> Vec<Vec<u8>> {
+        self.keys.endorsements().texts().map(|text| text.as_bytes().to_vec()).collect()
+    }
+
+    /// IDs of the keys that tokens are signed with here.
+    pub(in crate::identity) fn key_ids(&self) -> Vec<String> {
+        self.keys.lock().keys.iter().map(|held| held.key.key_id().to_owned()).collect()
     }
 
     /// When [`Issuer::publish`] has something to do next.

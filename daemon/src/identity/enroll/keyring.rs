@@ -1,0 +1,221 @@
+//! JWT keys that others sign with: endorsements that came over the network, each held against what this node trusts. Pure.
+//!
+//! ```text
+//!  heard --hear--> [believed now] --review, with every change of trust and of time--> [believed] or forgotten
+//!  file  --parse-> [not looked at]--review------------------------------------------> [believed] or forgotten
+//! ```
+//!
+//! Who brought an endorsement does not matter: a live site CA of our own trust domain must have signed it. What is not said again stays
+//! until it ends. No site can crowd out another: each has a number of places, and all of them together have one.
+
+mod file;
+mod keeper;
+#[cfg(test)]
+mod tests;
+
+use isthmus_pki::{
+    facts::Facts,
+    jwt::{Endorsed, Endorsement, Error},
+    key::sha256_hex,
+};
+use time::OffsetDateTime;
+
+use crate::identity::trust::Trust;
+pub use file::Error as FileError;
+pub(in crate::identity) use keeper::Keeper;
+
+/// Most endorsements: with those of our own and every root still a bundle that others read (SPIFFE bundle documents end at 256 keys).
+const MAX_KEYS: usize = 160;
+/// Most of them of one site.
+const MAX_PER_SITE: usize = 16;
+/// Most texts of one answer that are looked at.
+const MAX_HEARD: usize = 2 * MAX_KEYS;
+
+/// Why something that was heard is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Not signed by a CA that is believed now, out of its time, or no endorsement at all.
+    #[error("an endorsement of a JWT key does not hold: {0}")]
+    Endorsement(#[from] Error),
+    /// Not text.
+    #[error("an endorsement of a JWT key is not UTF-8")]
+    NotText,
+    /// Of somebody else's keys: those come by federation.
+    #[error("a JWT key of trust domain {0} was endorsed, which is not ours; its keys come with its bundle")]
+    OtherDomain(String),
+    /// [`MAX_KEYS`], or [`MAX_PER_SITE`] that all end later.
+    #[error(
+        "no room for another JWT key of site {site:?}: {MAX_KEYS} are kept, {MAX_PER_SITE} of them of one site"
+    )]
+    Full {
+        /// Whose CA endorsed it.
+        site: String,
+    },
+    /// More texts than anybody can have to say.
+    #[error("{0} endorsements in one answer; only the first {MAX_HEARD} are looked at")]
+    TooMany(usize),
+}
+
+/// One endorsement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    endorsement: Endorsement,
+    /// `None`: not believed at this moment, and may be at another.
+    endorsed: Option<Endorsed>,
+}
+
+/// Keys of others. [`Keyring::hear`] takes what somebody says, [`Keyring::review`] holds all of it against what is trusted now; both have
+/// to be called with the latest trust before [`Keyring::endorsed`] is asked. [`Keyring::to_text`] and [`Keyring::parse`] are its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keyring {
+    held: Vec<Held>,
+    sequence: u64,
+    /// What the keys were when the sequence rose last; empty: none yet.
+    content: String,
+}
+
+impl Keyring {
+    /// Takes what holds now and is new. Keys that this node signs with itself (`own`: their IDs) are no news.
+    pub fn hear(
+        &mut self,
+        texts: &[Vec<u8>],
+        own: &[String],
+        trust: &Trust,
+        now: OffsetDateTime,
+    ) -> Vec<Refused> {
+        let mut refused = Vec::new();
+        if texts.len() > MAX_HEARD {
+            refused.push(Refused::TooMany(texts.len()));
+        }
+        for text in texts.iter().take(MAX_HEARD) {
+            let known = |held: &Held| held.endorsement.as_str().as_bytes() == text;
+            if !self.held.iter().any(known) {
+                refused.extend(self.take(text, own, trust, now).err());
+            }
+        }
+        self.number();
+        refused
+    }
+
+    fn take(
+        &mut self,
+        text: &[u8],
+        own: &[String],
+        trust: &Trust,
+        now: OffsetDateTime,
+    ) -> Result<(), Refused> {
+        let text = str::from_utf8(text).map_err(|_| Refused::NotText)?;
+        let endorsement = Endorsement::from_text(text)?;
+        let endorsed = verified(&endorsement, trust, now)?;
+        if own.contains(&endorsed.authority().key_id) {
+            return Ok(());
+        }
+        self.insert(Held { endorsement, endorsed: Some(endorsed) })
+    }
+
+    /// In place of one of the same key by the same CA that ends earlier, else where there is room for its site.
+    fn insert(&mut self, new: Held) -> Result<(), Refused> {
+        if let Some(same) = self.held.iter_mut().find(|held| held.is_same(&new)) {
+            if new.ends() > same.ends() {
+                *same = new;
+            }
+            return Ok(());
+        }
+        let full = || Refused::Full { site: new.site().into() };
+        let of_site = self.held.iter().enumerate().filter(|(_, held)| held.site() == new.site());
+        if of_site.clone().count() >= MAX_PER_SITE {
+            let (first, ends) =
+                of_site.map(|(at, held)| (at, held.ends())).min_by_key(|(_, ends)| *ends).ok_or_else(full)?;
+            if ends >= new.ends() {
+                return Err(full());
+            }
+            self.held.remove(first);
+        }
+        if self.held.len() >= MAX_KEYS {
+            return Err(full());
+        }
+        let at = self.held.partition_point(|held| held.order() < new.order());
+        self.held.insert(at, new);
+        Ok(())
+    }
+
+    /// Forgets what does not hold any more: ended, or its CA is tainted, revoked, ended or under no root of ours. What seems to come from
+    /// the future is not believed and not forgotten: a clock may be wrong for a moment after a start.
+    pub fn review(&mut self, trust: &Trust, now: OffsetDateTime) {
+        for held in &mut self.held {
+            held.endorsed = verified(&held.endorsement, trust, now).ok();
+        }
+        self.held.retain(|held| held.endorsed.is_some() || held.endorsement.is_early(now));
+        self.number();
+    }
+
+    /// True if time alone has changed something: one has ended, or one is from the future.
+    pub fn is_due(&self, now: OffsetDateTime) -> bool {
+        self.held.iter().any(|held| held.ends().is_none_or(|end| end < now))
+    }
+
+    /// Raises the sequence with each change of the keys.
+    fn number(&mut self) {
+        let mut keys: Vec<String> = self.held.iter().filter_map(Held::name).collect();
+        keys.sort_unstable();
+        let content = if keys.is_empty() { String::new() } else { sha256_hex(keys.concat().as_bytes()) };
+        if content != self.content {
+            (self.content, self.sequence) = (content, self.sequence.saturating_add(1));
+        }
+    }
+
+    /// The keys that are believed, site by site.
+    pub fn endorsed(&self) -> impl Iterator<Item = &Endorsed> {
+        self.held.iter().filter_map(|held| held.endorsed.as_ref())
+    }
+
+    /// The same as they came, for others.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let believed = self.held.iter().filter(|held| held.endorsed.is_some());
+        believed.map(|held| held.endorsement.as_str())
+    }
+
+    /// Rises with every change of the keys that are believed.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}
+
+fn verified(endorsement: &Endorsement, trust: &Trust, now: OffsetDateTime) -> Result<Endorsed, Refused> {
+    let endorsed = endorsement.verify(trust.store(), now)?;
+    if endorsed.trust_domain() == trust.domain() {
+        Ok(endorsed)
+    } else {
+        Err(Refused::OtherDomain(endorsed.trust_domain().to_string()))
+    }
+}
+
+impl Held {
+    fn ca(&self) -> Option<&Facts> {
+        self.endorsed.as_ref().and_then(|endorsed| endorsed.authority().endorser())
+    }
+
+    fn site(&self) -> &str {
+        self.ca().and_then(Facts::site).unwrap_or_default()
+    }
+
+    fn ends(&self) -> Option<OffsetDateTime> {
+        self.endorsed.as_ref().and_then(|endorsed| endorsed.authority().expires_at)
+    }
+
+    /// Site, key and CA; what several have alike comes in the order of its arrival.
+    fn order(&self) -> (&str, &str, &str) {
+        let key = self.endorsed.as_ref().map_or("", |endorsed| endorsed.authority().key_id.as_str());
+        (self.site(), key, self.ca().map_or("", |ca| ca.key_sha256.as_str()))
+    }
+
+    /// Which key of which CA, if it is believed.
+    fn name(&self) -> Option<String> {
+        let endorsed = self.endorsed.as_ref()?;
+        Some(format!("{} {}\n", endorsed.authority().key_id, self.ca()?.key_sha256))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.name().is_some_and(|name| Some(name) == other.name())
+    }
+}

@@ -1,0 +1,226 @@
+//! A fabric of several sites on a clock of its own.
+
+use isthmus_pki::{
+    Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain,
+    jwt::{self, SigningKey},
+    verify::Policy,
+};
+use proptest::prelude::*;
+use time::{Duration, macros::datetime};
+
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
+
+fn hours(count: i64) -> OffsetDateTime {
+    NOW + Duration::hours(count)
+}
+
+struct Fabric(Authority);
+
+fn serial() -> Serial {
+    Serial::from_random(rand::random())
+}
+
+impl Fabric {
+    fn new(domain: &str) -> Self {
+        let (domain, key) = (TrustDomain::parse(domain).unwrap(), Key::generate(Curve::P384).unwrap());
+        Self(Authority::root(&domain, key, Duration::days(3650), serial(), NOW).unwrap())
+    }
+
+    fn site(&self, name: &str) -> Authority {
+        let key = Key::generate(Curve::P256).unwrap();
+        let profile = Profile::SiteCa { site: name.into(), lifetime: Duration::days(90) };
+        let issued = self.0.issue(&profile, &key.public(), serial(), NOW).unwrap();
+        Authority::load(issued.certificate, key).unwrap()
+    }
+
+    fn bundle(&self) -> Bundle {
+        Bundle::parse(self.0.certificate()).unwrap()
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::new(self.bundle())
+    }
+}
+
+fn key() -> SigningKey {
+    SigningKey::new(Key::generate(Curve::P256).unwrap()).unwrap()
+}
+
+fn endorsed(ca: &Authority, key: &SigningKey, until: i64) -> Vec<u8> {
+    jwt::endorse(ca, &key.public(), hours(until), NOW).unwrap().as_str().as_bytes().to_vec()
+}
+
+fn key_ids(ring: &Keyring) -> Vec<&str> {
+    ring.endorsed().map(|key| key.authority().key_id.as_str()).collect()
+}
+
+fn heard(ring: &mut Keyring, texts: &[Vec<u8>], trust: &Trust) -> Vec<String> {
+    ring.hear(texts, &[], trust, NOW).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_a_live_site_ca_endorsed_is_taken_once_and_kept_when_it_is_not_said_again() {
+    let (fabric, [a, b]) = (Fabric::new("td"), [key(), key()]);
+    let (s1, s2, trust) = (fabric.site("s1"), fabric.site("s2"), fabric.trust());
+    let texts = [endorsed(&s2, &b, 24), endorsed(&s1, &a, 24)];
+    let mut ring = Keyring::default();
+    assert_eq!(heard(&mut ring, &texts, &trust), Vec::<String>::new());
+    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id(), b.key_id()], 1));
+    let before = ring.clone();
+    heard(&mut ring, &texts[..1], &trust);
+    heard(&mut ring, &[], &trust);
+    // The same key, endorsed anew as after a restart: no longer, so the text that others have stays.
+    heard(&mut ring, &[endorsed(&s1, &a, 24)], &trust);
+    ring.review(&trust, NOW);
+    assert_eq!(ring, before);
+    heard(&mut ring, &[endorsed(&s1, &a, 30)], &trust);
+    assert_eq!((ring.endorsed().count(), ring.sequence()), (2, 1), "it lives longer and is the same key");
+    ring.review(&trust, hours(26));
+    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id()], 2));
+}
+
+#[test]
+fn what_nobody_of_ours_signed_is_refused() {
+    let (ours, same_name, other) = (Fabric::new("td"), Fabric::new("td"), Fabric::new("other"));
+    // A partner's bundle is there, and still its CAs endorse nothing here.
+    let trust = ours.trust().with_federated([other.bundle()]);
+    let site = ours.site("s1");
+    let sound = endorsed(&site, &key(), 24);
+    let mut broken = sound.clone();
+    *broken.last_mut().unwrap() = if broken.ends_with(b"A") { b'Q' } else { b'A' };
+    let expired = jwt::endorse(&site, &key().public(), NOW + Duration::minutes(1), NOW).unwrap();
+    let mut ring = Keyring::default();
+    for (text, why) in [
+        (endorsed(&same_name.site("s1"), &key(), 24), "not signed by a root"),
+        (endorsed(&other.site("s1"), &key(), 24), "is not ours"),
+        (broken, "does not hold"),
+        (b"".to_vec(), "does not hold"),
+        (b"\xff".to_vec(), "not UTF-8"),
+        (vec![b'A'; 17 << 10], "does not hold"),
+    ] {
+        let refused = heard(&mut ring, &[text], &trust);
+        assert!(refused.len() == 1 && refused[0].contains(why), "{why}: {refused:?}");
+    }
+    let late = ring.hear(&[expired.as_str().as_bytes().to_vec()], &[], &trust, hours(1));
+    assert!(late[0].to_string().contains("expired"), "{late:?}");
+    let many = vec![sound; MAX_HEARD + 1];
+    assert!(heard(&mut ring, &many, &trust)[0].contains("only the first"));
+    assert_eq!(ring.endorsed().count(), 1);
+}
+
+#[test]
+fn own_keys_are_no_news() {
+    let (fabric, key) = (Fabric::new("td"), key());
+    let mut ring = Keyring::default();
+    let own = [key.key_id().to_owned()];
+    let refused = ring.hear(&[endorsed(&fabric.site("s1"), &key, 24)], &own, &fabric.trust(), NOW);
+    assert!(refused.is_empty() && ring == Keyring::default());
+}
+
+#[test]
+fn a_ca_that_falls_takes_its_keys_with_it_and_no_others() {
+    let (fabric, [a, b]) = (Fabric::new("td"), [key(), key()]);
+    let (s1, s2) = (fabric.site("s1"), fabric.site("s2"));
+    let mut ring = Keyring::default();
+    heard(&mut ring, &[endorsed(&s1, &a, 24), endorsed(&s2, &b, 24)], &fabric.trust());
+    let under = |policy| Trust::under(fabric.bundle(), policy, Vec::new());
+    let fallen = s1.facts().key_sha256.clone();
+    for policy in [
+        Policy::default().with_tainted([fallen]),
+        // A charter that pins another key for that site.
+        Policy::default().with_pins("s1", ["00".into()]),
+    ] {
+        let mut ring = ring.clone();
+        ring.review(&under(policy.clone()), NOW);
+        assert_eq!((key_ids(&ring), ring.texts().count(), ring.sequence()), (vec![b.key_id()], 1, 2));
+        // Nor does it come back from those who have not heard.
+        let refused = heard(&mut ring, &[endorsed(&s1, &a, 24)], &under(policy));
+        assert!(refused.len() == 1 && key_ids(&ring) == [b.key_id()]);
+    }
+    let mut ring = ring.clone();
+    ring.review(&Fabric::new("td").trust(), NOW);
+    assert_eq!((ring.endorsed().count(), ring.texts().count()), (0, 0), "its root is gone");
+}
+
+#[test]
+fn a_clock_that_was_set_back_loses_nothing() {
+    let fabric = Fabric::new("td");
+    let mut ring = Keyring::default();
+    heard(&mut ring, &[endorsed(&fabric.site("s1"), &key(), 24)], &fabric.trust());
+    ring.review(&fabric.trust(), OffsetDateTime::UNIX_EPOCH);
+    assert_eq!((ring.endorsed().count(), ring.texts().count()), (0, 0), "not believed");
+    assert!(ring.is_due(OffsetDateTime::UNIX_EPOCH), "and looked at again");
+    let mut again = Keyring::parse(ring.to_text().as_bytes()).unwrap();
+    again.review(&fabric.trust(), NOW);
+    assert_eq!((again.endorsed().count(), again.sequence()), (1, 3));
+    assert!(!again.is_due(hours(24)) && again.is_due(hours(25)));
+}
+
+#[test]
+fn no_site_crowds_out_another() {
+    let fabric = Fabric::new("td");
+    let (greedy, modest, trust) = (fabric.site("greedy"), fabric.site("modest"), fabric.trust());
+    let mut ring = Keyring::default();
+    let keys: Vec<SigningKey> = (0..=MAX_PER_SITE).map(|_| key()).collect();
+    let texts = |until: i64| keys.iter().map(|key| endorsed(&greedy, key, until)).collect::<Vec<_>>();
+    let refused = heard(&mut ring, &texts(24), &trust);
+    assert!(
+        refused.len() == 1 && refused[0].contains("no room") && refused[0].contains("greedy"),
+        "{refused:?}"
+    );
+    // One that lives longer takes the place of one that ends first.
+    assert!(heard(&mut ring, &[endorsed(&greedy, &key(), 25)], &trust).is_empty());
+    assert!(heard(&mut ring, &[endorsed(&modest, &key(), 24)], &trust).is_empty());
+    assert_eq!(ring.endorsed().count(), MAX_PER_SITE + 1);
+}
+
+#[test]
+fn the_file_reads_back_and_is_bounded() {
+    let fabric = Fabric::new("td");
+    let mut ring = Keyring::default();
+    heard(&mut ring, &[endorsed(&fabric.site("s1"), &key(), 24)], &fabric.trust());
+    let text = ring.to_text();
+    let mut again = Keyring::parse(text.as_bytes()).unwrap();
+    assert_eq!((again.endorsed().count(), again.to_text()), (0, text.clone()), "nothing is believed unseen");
+    again.review(&fabric.trust(), NOW);
+    assert_eq!(again, ring);
+
+    let file = |sequence: &str, content: &str, endorsements: &str| {
+        let text =
+            format!(r#"{{"sequence":{sequence},"content":"{content}","endorsements":[{endorsements}]}}"#);
+        Keyring::parse(text.as_bytes()).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(file("1", "", "\"a\",\"a\""), Ok(()));
+    let many = vec!["\"a\""; MAX_KEYS + 1].join(",");
+    let long = format!("\"{}\"", "a".repeat(17 << 10));
+    for (found, why) in [
+        (file("1", "", &many), "more than 160"),
+        (file("1", "", &long), "too long"),
+        (file("9007199254740993", "", ""), "out of range"),
+        (file("-1", "", ""), "not a file of endorsed JWT keys"),
+        (file("1", &"a".repeat(65), ""), "out of range"),
+        (file("1", "", "1"), "not a file of endorsed JWT keys"),
+        (Keyring::parse(b"").map(drop).map_err(|e| e.to_string()), "not a file"),
+        (
+            Keyring::parse(&vec![b' '; 7 << 20]).map(drop).map_err(|e| e.to_string()),
+            "more than 6291456 bytes",
+        ),
+    ] {
+        assert!(found.clone().is_err_and(|error| error.contains(why)), "{why}: {found:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_read_back(bytes in any::<Vec<u8>>(), endorsements in any::<Vec<String>>()) {
+        let _ = Keyring::parse(&bytes);
+        let list = serde_json::json!({"sequence": 1, "content": "", "endorsements": endorsements}).to_string();
+        if let Ok(mut ring) = Keyring::parse(list.as_bytes()) {
+            prop_assert_eq!(Keyring::parse(ring.to_text().as_bytes()).unwrap(), ring.clone());
+            ring.review(&Fabric::new("td").trust(), NOW);
+            prop_assert_eq!(ring.endorsed().count(), 0);
+        }
+    }
+}
