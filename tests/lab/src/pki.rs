@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Result;
-use isthmus_pki::{Authority, Curve, Key, Profile, Serial, SpiffeId, TrustDomain, bundle::to_pem, csr};
+use isthmus_pki::{Authority, Curve, Key, Profile, Serial, TrustDomain, bundle::to_pem, csr};
 use time::{Duration, OffsetDateTime};
 
 use crate::{files::write_secret, mesh::node_section, node::Node};

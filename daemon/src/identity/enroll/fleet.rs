@@ -294,8 +294,10 @@ mod tests {
     #[test]
     fn other_sites_are_told_what_cas_say_of_themselves() {
         let one = || vec![vec![1]];
-        let state = TrustState { charter: vec![1], jwt_endorsements: one(), crls: one(), taints: one() };
-        let told = TrustState { charter: vec![], crls: vec![], ..state.clone() };
+        let renew = Some(RenewWithin { cas: Vec::new(), seconds: 1 });
+        let state =
+            TrustState { charter: vec![1], jwt_endorsements: one(), crls: one(), taints: one(), renew };
+        let told = TrustState { charter: vec![], crls: vec![], renew: None, ..state.clone() };
         assert_eq!(state.for_other_sites(), told);
     }
 

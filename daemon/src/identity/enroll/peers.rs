@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use isthmus_pki::{SpiffeId, renewal};
-use isthmus_proto::issuance::{SyncRequest, SyncResponse};
+use isthmus_proto::issuance::SyncRequest;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -158,12 +158,12 @@ async fn talk(handle: &Handle, standing: &Standing, view: &View) -> client::Erro
         // One of our own site waits for us as for any other node.
         let report = live.borrow().as_ref().map(|standing| standing.report().into());
         let request = SyncRequest { report, known_version };
-        let SyncResponse { state, version } = match client.sync(request).await {
+        let answer = match client.sync(request).await {
             Ok(answer) => answer.into_inner(),
             Err(status) => return client::refused(&view.address, status),
         };
-        known_version = version;
-        let state = TrustState::from(state.unwrap_or_default());
+        known_version = answer.version.clone();
+        let state = TrustState::from(answer);
         view.heard(id.as_ref(), state.jwt_endorsements.len());
         if last.as_ref() != Some(&state) {
             handle.hear_peer(&state).await;

@@ -3,6 +3,8 @@
 use std::time::SystemTime;
 
 use isthmus_pki::jwt;
+use isthmus_proto::issuance::{IssueX509Request, RenewRequest, SyncRequest};
+use tonic::Code;
 
 use super::*;
 use crate::identity::Requester;
@@ -159,7 +161,7 @@ async fn a_node_of_another_site_may_ask_for_keys_and_nothing_else() {
     far.handle.fleet().publish(published.clone());
     let report = Some(standing.report().into());
     let answer = client.sync(SyncRequest { report, known_version: Vec::new() }).await.unwrap().into_inner();
-    let told = TrustState::from(answer.state.unwrap());
+    let told = TrustState::from(answer);
     assert_eq!(told, TrustState { charter: Vec::new(), crls: Vec::new(), ..published });
     let nodes = far.handle.fleet().nodes();
     assert!(nodes.keys().all(|id| id.node().is_some_and(|(site, _)| site == NODE.0)), "{nodes:?}");
