@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
+#[path = "kubernetes/page.rs"]
+mod page;
+
 use std::{
     fs,
     path::PathBuf,

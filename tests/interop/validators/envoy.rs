@@ -229,10 +229,7 @@ impl Envoy {
     /// The first case is a sound one: its listener is there once the file was read.
     fn wait_until_ready(&self) {
         let there = wait::until("Envoy's listeners", LIMIT, || {
-            self.netns
-                .run(|| connect(port(1, 0)).and_then(|_| connect(port(0, 0))))
-                .map_err(Into::into)
-                .flatten()
+            self.netns.run(|| connect(port(1, 0)).and_then(|_| connect(port(0, 0)))).flatten()
         });
         there.with_context(|| fs::read_to_string(&self.log).unwrap_or_default()).unwrap();
     }
