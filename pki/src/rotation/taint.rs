@@ -113,8 +113,16 @@ impl Taint {
 mod tests {
     use proptest::prelude::*;
 
+    use rcgen::{CertificateParams, KeyUsagePurpose};
+
     use super::*;
-    use crate::testing::{Fabric, NOW};
+    use crate::{
+        key::{Curve, Key},
+        testing::{
+            Fabric,
+            forge::{ca_params, leaf_params, uri},
+        },
+    };
 
     #[test]
     fn a_ca_taints_itself_and_nobody_else() {
@@ -127,7 +135,8 @@ mod tests {
             (taint.reason.as_str(), taint.site.as_deref()),
             ("laptop stolen", fabric.site.facts().site())
         );
-        assert!(!taint.is_over(NOW) && taint.is_over(NOW + time::Duration::days(91)));
+        let end = OffsetDateTime::from_unix_timestamp(taint.not_after).unwrap();
+        assert!(!taint.is_over(end) && taint.is_over(end + time::Duration::SECOND));
 
         // A root is not tainted by a statement; another fabric's CA is nobody here.
         assert_eq!(open(&seal(&fabric.root, 7, "").unwrap(), &bundle), Err(Error::Stranger));
@@ -146,6 +155,49 @@ mod tests {
             open(&"a".repeat(MAX_LEN + 1), &bundle),
             Err(Error::Statement(statement::Error::TooLong { .. }))
         ));
+    }
+
+    #[test]
+    fn a_statement_of_another_form_or_domain_is_refused() {
+        let fabric = Fabric::shared();
+        let wire = |version, domain: &str, length| {
+            let key_sha256 = KeyHash::of(fabric.site.facts());
+            let wire = Wire {
+                version,
+                trust_domain: domain.into(),
+                key_sha256,
+                since: 7,
+                reason: "x".repeat(length),
+            };
+            let sealed = statement::seal(KIND, &serde_json::to_vec(&wire).unwrap(), &fabric.site).unwrap();
+            open(&sealed, &fabric.bundle()).map(|taint| taint.since)
+        };
+        assert_eq!(wire(1, "td", MAX_REASON), Ok(7));
+        assert!(matches!(wire(1, "td", MAX_REASON + 1), Err(Error::Text(_))));
+        assert!(matches!(wire(2, "td", 0), Err(Error::Text(_))));
+        assert_eq!(wire(1, "other", 0), Err(Error::Stranger));
+    }
+
+    #[test]
+    fn of_what_a_root_signed_only_a_site_ca_of_the_fabric_speaks() {
+        let fabric = Fabric::shared();
+        let speaks = |params: &CertificateParams| {
+            let signer = fabric.sign_with_root(params, &Key::generate(Curve::P256).unwrap());
+            let facts = Facts::parse(&signer).unwrap();
+            check_signer(&Opened { payload: Vec::new(), signer, facts }, "td", &fabric.bundle())
+        };
+        let ca = |uris: &[&str]| {
+            let mut params = ca_params("Isthmus site CA s", Some(0));
+            params.subject_alt_names = uris.iter().map(|text| uri(text)).collect();
+            params
+        };
+        assert_eq!(speaks(&ca(&["spiffe://td"])), Ok(()));
+        let mut silent = ca(&["spiffe://td"]);
+        silent.key_usages = vec![KeyUsagePurpose::CrlSign];
+        let strangers = [leaf_params("spiffe://td"), silent, ca(&[]), ca(&["spiffe://other"])];
+        for params in strangers {
+            assert_eq!(speaks(&params), Err(Error::Stranger), "{:?}", params.subject_alt_names);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use isthmus_lab::{bins::Bins, files::write_secret, node::Node};
 
 /// The passphrase of every root here.
-pub const PASSPHRASE: &str = "correct horse battery staple";
+pub(super) const PASSPHRASE: &str = "correct horse battery staple";
 
 /// A person would type the passphrase, once for each root.
 const CA: &str = r#"#!/bin/sh
@@ -28,10 +28,10 @@ done
 "#;
 
 /// A directory and the commands that are typed in it.
-pub struct Desk(PathBuf);
+pub(super) struct Desk(PathBuf);
 
 impl Desk {
-    pub fn new(dir: PathBuf, bins: &Bins) -> Self {
+    pub(super) fn new(dir: PathBuf, bins: &Bins) -> Self {
         fs::create_dir_all(dir.join("bin")).unwrap();
         write_secret(&dir.join("pass"), PASSPHRASE).unwrap();
         let program = |name: &str, text: String| {
@@ -49,16 +49,16 @@ impl Desk {
         Self(dir)
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
     }
 
     /// Types this, at that node or at the root machine.
-    pub fn types(&self, at: Option<&Node>, script: &str) -> Output {
+    pub(super) fn types(&self, at: Option<&Node>, script: &str) -> Output {
         let mut shell = Command::new("sh");
         shell.arg("-ec").arg(script).current_dir(&self.0).stdin(Stdio::null());
         let path = std::env::var("PATH").unwrap_or_default();
@@ -71,7 +71,7 @@ impl Desk {
     }
 
     /// What succeeds says this.
-    pub fn ok(&self, at: Option<&Node>, script: &str) -> String {
+    pub(super) fn ok(&self, at: Option<&Node>, script: &str) -> String {
         let output = self.types(at, script);
         let said = said(&output);
         assert!(output.status.success(), "{script}\n{said}{}", at.map(Node::log_tail).unwrap_or_default());
@@ -79,7 +79,7 @@ impl Desk {
     }
 
     /// What is refused says why.
-    pub fn refused(&self, at: Option<&Node>, script: &str) -> String {
+    pub(super) fn refused(&self, at: Option<&Node>, script: &str) -> String {
         let output = self.types(at, script);
         assert!(matches!(output.status.code(), Some(1 | 2)), "{script}\n{}", said(&output));
         said(&output)
@@ -91,10 +91,10 @@ fn said(output: &Output) -> String {
 }
 
 /// A section of the page on incidents: its commands, as they are to be typed.
-pub struct Page(Vec<Vec<String>>);
+pub(super) struct Page(Vec<Vec<String>>);
 
 impl Page {
-    pub fn section(title: &str) -> Self {
+    pub(super) fn section(title: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/how-to/compromise.md");
         let text = fs::read_to_string(path).unwrap();
         let (_, section) = text.split_once(&format!("## {title}\n")).expect("the page has this section");
@@ -108,11 +108,11 @@ impl Page {
     }
 
     /// The lines of the next block.
-    pub fn next(&mut self) -> Vec<String> {
+    pub(super) fn next(&mut self) -> Vec<String> {
         self.0.remove(0)
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 }

@@ -1,6 +1,6 @@
 //! Two sites, each an issuer and a member that joined by token, with a ceremony's files on the desk.
 
-use std::{fmt::Write as _, fs, time::Duration};
+use std::{fmt::Write as _, fs, io::Write as _, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_lab::{
@@ -14,34 +14,34 @@ use serde_json::Value;
 
 use super::desk::Desk;
 
-pub const LIMIT: Duration = Duration::from_secs(30);
-pub const TD: &str = "fabric.example";
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const TD: &str = "fabric.example";
 
 /// A site of the fabric.
 #[derive(Clone, Copy)]
-pub struct Site {
+pub(super) struct Site {
     /// As in `[node] site`.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// Its directory on the desk.
-    pub dir: &'static str,
+    pub(super) dir: &'static str,
     /// Number of the node that issues, and of the one that joins.
-    pub issuer: u8,
-    pub member: u8,
+    pub(super) issuer: u8,
+    pub(super) member: u8,
 }
 
-pub const AWS: Site = Site { name: "aws-use1", dir: "aws", issuer: 1, member: 2 };
-pub const AZURE: Site = Site { name: "azure-eastus", dir: "azure", issuer: 3, member: 4 };
-pub const SITES: [Site; 2] = [AWS, AZURE];
+pub(super) const AWS: Site = Site { name: "aws-use1", dir: "aws", issuer: 1, member: 2 };
+pub(super) const AZURE: Site = Site { name: "azure-eastus", dir: "azure", issuer: 3, member: 4 };
+pub(super) const SITES: [Site; 2] = [AWS, AZURE];
 
-pub struct Fabric {
-    pub mesh: Mesh,
-    pub desk: Desk,
+pub(super) struct Fabric {
+    pub(super) mesh: Mesh,
+    pub(super) desk: Desk,
     _dir: tempfile::TempDir,
 }
 
 impl Fabric {
     /// Ceremony, issuers, members; everybody has an identity when this returns. `longest`: life of a node's certificate.
-    pub fn start(bins: &Bins, longest: &str) -> Self {
+    pub(super) fn start(bins: &Bins, longest: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let desk = Desk::new(dir.path().join("desk"), bins);
         desk.ok(
@@ -107,7 +107,7 @@ impl Fabric {
     }
 
     /// A join token goes to where the site's member looks for it.
-    pub fn carry(&self, site: &Site, token: &str) {
+    pub(super) fn carry(&self, site: &Site, token: &str) {
         write_secret(&self.mesh.node(site.member).dir().join("join.token"), token).unwrap();
     }
 
@@ -118,7 +118,7 @@ impl Fabric {
     }
 
     /// Until peers believe it, as far as it knows.
-    pub fn wait_well(&mut self, site: &Site, n: u8) {
+    pub(super) fn wait_well(&mut self, site: &Site, n: u8) {
         let wanted = format!("spiffe://{TD}/site/{}/node/{} until", site.name, mesh::name(n));
         let well = |node: &Node| {
             let identity = identity(node)?;
@@ -129,7 +129,7 @@ impl Fabric {
     }
 
     /// Until `isthmusctl rotate status` there has such a line; what it says.
-    pub fn wait_line(&mut self, n: u8, track: &str, step: &str, words: &str) -> Value {
+    pub(super) fn wait_line(&mut self, n: u8, track: &str, step: &str, words: &str) -> Value {
         let has = |node: &Node| {
             let line = line(node, track, step)?;
             ensure!(line["detail"].as_str().unwrap_or_default().contains(words), "{line} lacks {words:?}");
@@ -139,7 +139,7 @@ impl Fabric {
     }
 
     /// Writes `charter.toml` as a person would.
-    pub fn draft(&self, sequence: u64, roots: &[&str], cas: &[(&Site, &str, &str)], crls: &[&str]) {
+    pub(super) fn draft(&self, sequence: u64, roots: &[&str], cas: &[(&Site, &str, &str)], crls: &[&str]) {
         let mut text = format!(
             "trust_domain = \"{TD}\"\nsequence = {sequence}\nrefresh_hint = \"1s\"\ncrls = {crls:?}\n"
         );
@@ -157,7 +157,7 @@ impl Fabric {
     }
 
     /// Publishes a charter at every site's issuer, and waits until every node has it.
-    pub fn publish(&mut self, sequence: u64, command: &str) {
+    pub(super) fn publish(&mut self, sequence: u64, command: &str) {
         for site in SITES {
             self.desk.ok(Some(self.mesh.node(site.issuer)), command);
         }
@@ -172,11 +172,11 @@ impl Fabric {
     }
 
     /// The first digits of the key of the CA in this directory, as the view shows them.
-    pub fn digits(&self, dir: &str) -> String {
+    pub(super) fn digits(&self, dir: &str) -> String {
         self.key(dir).short().to_owned()
     }
 
-    pub fn key(&self, dir: &str) -> KeyHash {
+    pub(super) fn key(&self, dir: &str) -> KeyHash {
         let file = fs::read(self.desk.path(&format!("{dir}/site-ca.pem"))).unwrap();
         KeyHash::of(&Facts::parse(&certificates(&file).unwrap()[0]).unwrap())
     }
@@ -192,13 +192,13 @@ fn workload_section(node: &Node) -> String {
 }
 
 /// What `isthmusctl status` says of the identity.
-pub fn identity(node: &Node) -> Result<String> {
+pub(super) fn identity(node: &Node) -> Result<String> {
     let subsystems = node.status()?.subsystems;
     Ok(subsystems.into_iter().find(|s| s.name == "identity").context("no identity")?.summary)
 }
 
 /// The last line of `isthmusctl rotate status` with this track and step.
-pub fn line(node: &Node, track: &str, step: &str) -> Result<Value> {
+pub(super) fn line(node: &Node, track: &str, step: &str) -> Result<Value> {
     let status: Value = serde_json::from_str(&node.ctl_ok(&["rotate", "status", "-o", "json"])?)?;
     let mut lines = status["lines"].as_array().into_iter().flatten();
     let fits =
@@ -208,7 +208,7 @@ pub fn line(node: &Node, track: &str, step: &str) -> Result<Value> {
 
 impl Fabric {
     /// A CA for an Istio cluster, from a ceremony of before.
-    pub fn sign_cluster(&self) {
+    pub(super) fn sign_cluster(&self) {
         self.desk.ok(
             None,
             &format!(
@@ -224,7 +224,10 @@ impl Drop for Fabric {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let nodes = (1..=4).map(|n| self.mesh.node(n));
-            nodes.for_each(|node| eprintln!("--- the end of {}:\n{}", node.log().display(), node.log_tail()));
+            let tail =
+                |node: &Node| format!("--- the end of {}:\n{}\n", node.log().display(), node.log_tail());
+            let text: String = nodes.map(tail).collect();
+            let _ = std::io::stderr().write_all(text.as_bytes());
         }
     }
 }

@@ -28,7 +28,7 @@ use super::fabric::{Site, TD};
 /// A forged certificate with its key.
 type Forged = (Vec<CertificateDer<'static>>, Key);
 
-pub struct Thief {
+pub(super) struct Thief {
     netns: Netns,
     ca: Authority,
     bundle: Bundle,
@@ -40,14 +40,14 @@ fn serial() -> Serial {
 
 impl Thief {
     /// With the key of a site's CA.
-    pub fn with_site_ca(certificate: &[u8], key: &[u8], root: &[u8]) -> Self {
+    pub(super) fn with_site_ca(certificate: &[u8], key: &[u8], root: &[u8]) -> Self {
         let certificate = certificates(certificate).unwrap().swap_remove(0);
         let ca = Authority::load(certificate, Key::from_pem(key, None).unwrap()).unwrap();
         Self { netns: network(), ca, bundle: Bundle::parse(root).unwrap() }
     }
 
     /// With the key of the root: he makes himself a CA of whichever site.
-    pub fn with_root(root: &Authority, site: &str) -> Self {
+    pub(super) fn with_root(root: &Authority, site: &str) -> Self {
         let key = Key::generate(Curve::P256).unwrap();
         let profile = Profile::SiteCa { site: site.into(), lifetime: time::Duration::days(1) };
         let issued = root.issue(&profile, &key.public(), serial(), OffsetDateTime::now_utc()).unwrap();
@@ -56,17 +56,17 @@ impl Thief {
     }
 
     /// His CA.
-    pub fn ca(&self) -> &Authority {
+    pub(super) fn ca(&self) -> &Authority {
         &self.ca
     }
 
     /// Believes this root from now on, as anybody can who has its certificate.
-    pub fn learn(&mut self, root: &[u8]) {
+    pub(super) fn learn(&mut self, root: &[u8]) {
         self.bundle = Bundle::parse(root).unwrap();
     }
 
     /// A node of the site that never existed.
-    pub fn forge(&self, path: &str) -> Forged {
+    pub(super) fn forge(&self, path: &str) -> Forged {
         let id = TrustDomain::parse(TD).unwrap().member(path).unwrap();
         let profile = Profile::Svid { id, dns_names: Vec::new(), lifetime: time::Duration::hours(1) };
         let key = Key::generate(Curve::P256).unwrap();
@@ -75,7 +75,7 @@ impl Thief {
     }
 
     /// As node gw9 of that site, on a connection to its issuer that he holds for as long as he is let.
-    pub fn call(&self, site: &Site) -> Call {
+    pub(super) fn call(&self, site: &Site) -> Call {
         let forged = self.forge(&format!("/site/{}/node/gw9", site.name));
         let (netns, trust) = (self.netns.clone(), TrustStore::from(self.bundle.clone()));
         let allow = Allow::NodesOf(TrustDomain::parse(TD).unwrap(), site.name.into());
@@ -96,17 +96,17 @@ fn network() -> Netns {
 }
 
 /// A call under way.
-pub struct Call(Receiver<Result<(), String>>);
+pub(super) struct Call(Receiver<Result<(), String>>);
 
 impl Call {
     /// He is answered.
-    pub fn is_served(&self) {
+    pub(super) fn is_served(&self) {
         let answer = self.0.recv_timeout(Duration::from_secs(10)).expect("an answer");
         assert_eq!(answer, Ok(()), "the thief is served before anybody knows of him");
     }
 
     /// He is not, or no more: why.
-    pub fn ends(&self, limit: Duration) -> String {
+    pub(super) fn ends(&self, limit: Duration) -> String {
         loop {
             if let Err(reason) = self.0.recv_timeout(limit).expect("the end of a thief's connection") {
                 return reason;
@@ -115,7 +115,7 @@ impl Call {
     }
 
     /// Nothing ended it so far.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.0.try_iter().all(|said| said.is_ok())
     }
 }

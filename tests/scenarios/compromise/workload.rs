@@ -35,11 +35,11 @@ struct Seen {
     wrong: Option<String>,
 }
 
-pub struct Workload(Arc<Mutex<Seen>>);
+pub(super) struct Workload(Arc<Mutex<Seen>>);
 
 impl Workload {
     /// Opens the stream and waits for the first message.
-    pub fn connect(socket: &Path) -> Self {
+    pub(super) fn connect(socket: &Path) -> Self {
         let (seen, socket) = (Arc::new(Mutex::new(Seen::default())), socket.to_owned());
         let this = Self(seen.clone());
         thread::spawn(move || {
@@ -51,12 +51,12 @@ impl Workload {
     }
 
     /// Until it was given a leaf of this CA.
-    pub fn until_issued_by(&self, ca: &KeyHash, limit: Duration) {
+    pub(super) fn until_issued_by(&self, ca: &KeyHash, limit: Duration) {
         self.until(&format!("a leaf of {}", ca.short()), limit, |given| given.issuer == *ca);
     }
 
     /// Until its bundle has so many roots.
-    pub fn until_roots(&self, roots: usize, limit: Duration) {
+    pub(super) fn until_roots(&self, roots: usize, limit: Duration) {
         self.until(&format!("{roots} roots"), limit, |given| given.roots == roots);
     }
 
@@ -71,7 +71,7 @@ impl Workload {
     }
 
     /// It never was without an SVID that its own bundle accepts, and is not now.
-    pub fn is_well(&self) {
+    pub(super) fn is_well(&self) {
         let seen = self.0.lock().unwrap();
         assert_eq!(seen.wrong, None, "{:?}", seen.given);
         if let Some(last) = seen.given.last() {
@@ -81,14 +81,14 @@ impl Workload {
 }
 
 /// A token for the audience "db", by this socket.
-pub fn token(socket: &Path) -> String {
+pub(super) fn token(socket: &Path) -> String {
     let request = || JwtsvidRequest { audience: vec!["db".into()], spiffe_id: String::new() };
     let answer = ask(socket, async |mut client| client.fetch_jwtsvid(marked(request())).await);
     answer.unwrap().svids.remove(0).svid
 }
 
 /// Does the node behind this socket accept it?
-pub fn accepts(socket: &Path, token: &str) -> Result<(), String> {
+pub(super) fn accepts(socket: &Path, token: &str) -> Result<(), String> {
     let request = || ValidateJwtsvidRequest { audience: "db".into(), svid: token.to_owned() };
     let answer = ask(socket, async |mut client| client.validate_jwtsvid(marked(request())).await);
     answer.map(drop).map_err(|status| status.message().to_owned())

@@ -295,3 +295,110 @@ fn a_node_holds_a_ca_until_the_last_second_of_its_svid() {
     }
     assert!(fleet.report("one more", report(2, "one", 10, 100)).is_err());
 }
+
+#[test]
+fn the_trust_bundles_roots_raise_the_sequence_when_they_change_and_keep_their_dates() {
+    let mut state = State::default();
+    state.trust(&[key("a")], START);
+    let first = (state.bundle_sequence, state.roots.clone());
+    state.trust(&[key("a")], START + 9);
+    assert_eq!((state.bundle_sequence, state.roots.clone()), first, "nothing is new");
+    state.trust(&[key("b"), key("a")], START + 10);
+    assert!(state.bundle_sequence > first.0);
+    assert_eq!(state.roots.iter().map(|root| root.since).collect::<Vec<_>>(), [START + 10, START]);
+}
+
+#[test]
+fn the_configurations_ca_may_be_renewed_or_replaced() {
+    let (mut state, _) = site();
+    let renewed = ca("one", "a", START, 180);
+    assert!(state.adopt(&renewed, START + 1));
+    assert_eq!(state.active().unwrap().certificate, Some(renewed));
+    // Another key in the file: the old one goes its way, for a leaf's life.
+    assert!(state.adopt(&ca("other", "a", START, 90), START + 2));
+    assert_eq!(state.active().unwrap().key, key("other"));
+    assert_eq!(state.ca(&key("one")).unwrap().phase, Phase::Retiring(START + 2 + DAY));
+}
+
+#[test]
+fn the_longest_lived_takes_over_in_time_and_any_when_nobody_issues() {
+    let (mut state, mut fleet) = site();
+    let switch = START + 83 * DAY;
+    assert_eq!((state.due(switch), state.next_due(START)), (None, None), "nobody to take over");
+    for (name, days) in [("short", 91), ("long", 95), ("middle", 93)] {
+        state.request(key(name), START);
+        carry_out(&mut state, &order(Command::Install(ca(name, "a", START, days))), &mut fleet, START)
+            .unwrap();
+    }
+    assert_eq!(state.next_due(START), Some(switch));
+    let pins = ["short", "long", "middle"].map(|name| (name, CaState::Prepared));
+    let all = view(2, &ACTIVE_A, &[&[("one", CaState::Active)], &pins[..]].concat());
+    carry_out(&mut state, &order(Command::Publish(all)), &mut fleet, START).unwrap();
+    fleet.report("n1", report(2, "one", START + DAY, START)).unwrap();
+    let next = |state: &State| match &plan(state, &order(Command::Activate), &fleet, START + 1).unwrap()[0] {
+        Effect::Switch { to, from } => (to.clone(), from.is_some()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(next(&state), (key("long"), true));
+    // Nobody issues: then there is no root in use, and the same command does for each.
+    state.apply(&Effect::StopIssuing, START + 1);
+    assert_eq!(next(&state), (key("long"), false));
+    assert_eq!(state.alarms(START + 1), ["no site CA issues"]);
+    assert!(State::default().alarms(START).is_empty(), "a node that issues nothing misses nothing");
+}
+
+#[test]
+fn the_alarm_comes_at_half_a_life_and_the_switch_a_sixth_or_a_week_before_the_end() {
+    let (state, mut fleet) = site();
+    assert!(state.alarms(START + 45 * DAY - 1).is_empty() && state.alarms(START + 45 * DAY).len() == 1);
+    // One under another root is supply too.
+    let mut other = state.clone();
+    let both = [("a", RootState::Active), ("b", RootState::Active)];
+    let pins = [("one", CaState::Active)];
+    carry_out(&mut other, &order(Command::Publish(view(2, &both, &pins))), &mut fleet, START).unwrap();
+    other.request(key("two"), START);
+    carry_out(&mut other, &order(Command::Install(ca("two", "b", START, 90))), &mut fleet, START).unwrap();
+    assert!(other.alarms(START + 45 * DAY).is_empty());
+    assert_eq!(other.due(START + 84 * DAY), None, "a root is never changed by itself");
+    // A CA of twelve days.
+    let mut short = State { longest_leaf: DAY, ..State::default() };
+    short.trust(&[key("a")], START);
+    assert!(short.adopt(&ca("one", "a", START, 12), START));
+    prepared(&mut short, "two", "a", START);
+    assert_eq!(short.next_due(START), Some(START + 10 * DAY));
+}
+
+#[test]
+fn the_view_offers_what_can_be_ordered_and_fills_no_screen() {
+    let (mut state, mut fleet) = site();
+    let steps = |state: &State, fleet: &Fleet| -> Vec<String> {
+        let offered = ["intermediate activate", "root activate", "intermediate retire"];
+        let lines = progress(state, fleet, START + 1);
+        lines.into_iter().map(|line| line.step).filter(|step| offered.contains(&step.as_str())).collect()
+    };
+    assert!(steps(&state, &fleet).is_empty());
+    let both = [("a", RootState::Active), ("b", RootState::Active)];
+    let pins = [("one", CaState::Active), ("two", CaState::Prepared)];
+    state.request(key("two"), START);
+    carry_out(&mut state, &order(Command::Publish(view(2, &both, &pins))), &mut fleet, START).unwrap();
+    carry_out(&mut state, &order(Command::Install(ca("two", "b", START, 90))), &mut fleet, START).unwrap();
+    assert_eq!(steps(&state, &fleet), ["root activate"]);
+    // Without one that issues it is no change of the root.
+    let mut idle = state.clone();
+    idle.apply(&Effect::StopIssuing, START);
+    assert_eq!(steps(&idle, &fleet), ["intermediate activate", "intermediate retire"]);
+
+    let detail = |fleet: &Fleet| {
+        let lines = progress(&state, fleet, START + 900);
+        lines.into_iter().find(|line| line.step == "root activate").unwrap().detail
+    };
+    // Istio is in the way too: three things, and then four.
+    fleet.report("n2", report(1, "one", START + DAY, START)).unwrap();
+    assert!(!detail(&fleet).contains("more"), "{}", detail(&fleet));
+    fleet.report("n3", report(1, "one", START + DAY, START)).unwrap();
+    assert!(detail(&fleet).ends_with("; and 1 more"), "{}", detail(&fleet));
+
+    carry_out(&mut state, &order(Command::Leaf), &mut fleet, START).unwrap();
+    let reissue = |at| progress(&state, &fleet, START + at).remove(0).status;
+    assert_eq!((reissue(59), reissue(60)), (Status::Waiting, Status::Done));
+}
