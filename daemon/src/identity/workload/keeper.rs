@@ -83,11 +83,24 @@ fn concatenated(chain: &[CertificateDer<'_>]) -> Bytes {
     chain.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat().into()
 }
 
+/// How things stand after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// As before.
+    Same,
+    /// What is held is something else than before.
+    Changed,
+    /// The default SVID is of a CA that is tainted now, and there is no other yet. It is told to nobody; who has it hears of the next.
+    Withheld,
+}
+
 /// Keeps SVIDs for the identities of one stream.
 pub(super) struct Keeper {
     holder: Holder,
     held: Vec<Held>,
     retry_at: Option<OffsetDateTime>,
+    /// The end of the longest SVID that went because its CA is tainted, until there is another.
+    forsaken: Option<OffsetDateTime>,
     /// The last order to reissue that was followed.
     generation: u64,
 }
@@ -100,7 +113,7 @@ struct Made {
 
 impl Keeper {
     pub(super) fn new(holder: Holder) -> Self {
-        Self { holder, held: Vec::new(), retry_at: None, generation: 0 }
+        Self { holder, held: Vec::new(), retry_at: None, forsaken: None, generation: 0 }
     }
 
     /// One valid SVID for each identity, in the order of the last [`refresh`](Self::refresh).
@@ -115,8 +128,8 @@ impl Keeper {
         self.retry_at.or(renewal).into_iter().chain(end).min()
     }
 
-    /// Brings what is held in line with these identities; true if that changed anything. What can't be issued now is tried again, and the
-    /// old one serves as long as it is valid.
+    /// Brings what is held in line with these identities. What can't be issued now is tried again, and the old one serves as long as it is
+    /// valid.
     ///
     /// # Errors
     /// When there is nothing valid for the default identity, which is the first: why it can't be issued.
@@ -127,11 +140,11 @@ impl Keeper {
         requester: &Requester,
         wall: SystemTime,
         workshop: &Workshop,
-    ) -> Result<bool, Status> {
+    ) -> Result<Round, Status> {
         let now = OffsetDateTime::from(wall);
         let ca = supply.issuer.ca().to_owned();
         self.follow(supply.reissue, &ca, now);
-        let forsaken = self.forsake(supply);
+        self.forsake(supply);
         let lacking = |identity: &&Identity| {
             !self.held.iter().any(|held| held.identity == **identity && held.is_fresh(&ca, now))
         };
@@ -142,16 +155,16 @@ impl Keeper {
             let (issuer, requester) = (supply.issuer.clone(), requester.clone());
             workshop.run(move || issue(&issuer, wanted, &requester, wall)).await?
         };
-        self.take(identities, made, &ca, now).map(|changed| changed || forsaken)
+        self.take(identities, made, &ca, now)
     }
 
     /// What came from elsewhere goes as soon as its CA is tainted, whether there is another one to be had or not: nobody knows how long
-    /// that takes. An issuer's own workloads get theirs within seconds, each in its turn. True if anything went.
-    fn forsake(&mut self, supply: &Supply) -> bool {
-        let Supplier::Remote(_) = supply.issuer else { return false };
-        let (policy, before) = (supply.trust.store().policy(), self.held.len());
-        self.held.retain(|held| !policy.is_tainted(&held.ca));
-        self.held.len() < before
+    /// that takes. An issuer's own workloads get theirs within seconds, each in its turn.
+    fn forsake(&mut self, supply: &Supply) {
+        let Supplier::Remote(_) = supply.issuer else { return };
+        let policy = supply.trust.store().policy();
+        let gone = self.held.extract_if(.., |held| policy.is_tainted(&held.ca)).map(|held| held.not_after);
+        self.forsaken = gone.max().max(self.forsaken);
     }
 
     /// A mass reissue reaches each stream at a moment of its own within the window.
@@ -173,7 +186,7 @@ impl Keeper {
         mut made: Made,
         ca: &str,
         now: OffsetDateTime,
-    ) -> Result<bool, Status> {
+    ) -> Result<Round, Status> {
         let before: Vec<Bytes> = self.held.iter().map(|held| held.chain.clone()).collect();
         let mut old = mem::take(&mut self.held);
         let default = identities.first().cloned();
@@ -194,13 +207,24 @@ impl Keeper {
             tracing::warn!(%error, "an SVID could not be issued; what is valid still serves");
         }
         if self.held.first().map(Held::identity) != default.as_ref() {
-            return Err(made.error.map_or_else(stopping, |error| shed(error.status())));
+            return match self.forsaken {
+                Some(end) if now < end => {
+                    self.show();
+                    Ok(Round::Withheld)
+                }
+                _ => Err(made.error.map_or_else(stopping, |error| shed(error.status()))),
+            };
         }
-        let changed = !self.held.iter().map(|held| &held.chain).eq(&before);
-        if changed {
-            self.holder.hold(self.held.iter().map(|held| held.info.clone()).collect());
+        if self.held.iter().map(|held| &held.chain).eq(&before) && self.forsaken.take().is_none() {
+            return Ok(Round::Same);
         }
-        Ok(changed)
+        self.show();
+        Ok(Round::Changed)
+    }
+
+    /// In the list of certificates.
+    fn show(&self) {
+        self.holder.hold(self.held.iter().map(|held| held.info.clone()).collect());
     }
 }
 

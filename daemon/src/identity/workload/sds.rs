@@ -20,7 +20,7 @@ use super::{
     documents::Encoded,
     feed::{Entitled, Feed},
     frames::{self, Nothing},
-    keeper::{Held, Keeper},
+    keeper::{Held, Keeper, Round},
     service::Service,
 };
 use crate::{
@@ -163,7 +163,10 @@ impl Talk {
             .filter(|(at, _)| items.iter().any(|item| item.kind == Kind::Svid(*at)));
         let needed: Vec<_> = needed.map(|(_, identity)| identity.clone()).collect();
         let workshop = &self.feed.shared.workshop;
-        self.keeper.refresh(&supply, needed, &requester, SystemTime::now(), workshop).await?;
+        let round = self.keeper.refresh(&supply, needed, &requester, SystemTime::now(), workshop).await?;
+        if round == Round::Withheld {
+            return Ok(None);
+        }
         let build = |item: &Item| match item.kind {
             Kind::Svid(at) => {
                 let held = self.keeper.held().iter().find(|held| *held.identity() == identities[at])?;

@@ -10,7 +10,7 @@ use tonic::Status;
 use super::{
     documents::{Documents, Encoded},
     feed::{Entitled, Feed, Source},
-    keeper::{Held, Keeper},
+    keeper::{Held, Keeper, Round},
 };
 use crate::identity::registration::Identity;
 
@@ -66,9 +66,10 @@ impl Source for Svids {
         let Entitled { supply, identities, requester } = entitled;
         let believed = Believed::of(&feed.shared.library.of(&supply.trust), &identities);
         let workshop = &feed.shared.workshop;
-        let renewed = self.keeper.refresh(&supply, identities, &requester, now, workshop).await?;
-        if !renewed && self.sent.as_ref() == Some(&believed) {
-            return Ok(None);
+        match self.keeper.refresh(&supply, identities, &requester, now, workshop).await? {
+            Round::Withheld => return Ok(None),
+            Round::Same if self.sent.as_ref() == Some(&believed) => return Ok(None),
+            Round::Same | Round::Changed => {}
         }
         let message = response(self.keeper.held(), &believed);
         self.sent = Some(believed);
