@@ -70,6 +70,8 @@ impl Fabric {
     }
 
     fn issuer(&mut self, site: &Site, longest: &str) {
+        let others = SITES.iter().filter(|other| other.issuer != site.issuer);
+        let peers: Vec<String> = others.map(|other| format!("192.0.2.{}:51820", other.issuer)).collect();
         let (node, desk) = (self.mesh.node(site.issuer), &self.desk);
         for (from, to) in
             [("root/root.pem".to_owned(), "root.pem"), (format!("{}/site-ca.pem", site.dir), "site-ca.pem")]
@@ -79,7 +81,7 @@ impl Fabric {
         let key = fs::read_to_string(desk.path(&format!("{}/site-ca.key", site.dir))).unwrap();
         write_secret(&node.dir().join("site-ca.key"), &key).unwrap();
         let config = format!(
-            "{}[identity]\ntrust_bundle = \"root.pem\"\n[fabric]\nlongest_leaf = \"{longest}\"\n[issuer]\n\
+            "{}[identity]\ntrust_bundle = \"root.pem\"\n[fabric]\nlongest_leaf = \"{longest}\"\npeers = {peers:?}\n[issuer]\n\
              certificate = \"site-ca.pem\"\nkey = \"site-ca.key\"\nlisten = \"[::]:51820\"\nnode_ttl = \"{longest}\"\n\
              node_paths = [\"/ns/*\"]\n{}{}",
             node_section(node, Some(site.name)),

@@ -102,6 +102,7 @@ fn a_stolen_root_is_worth_nothing_after_its_last_charter() {
         assert!(page.is_over(), "the page has commands that nobody typed");
         a_sleeper_comes_back(&mut fabric);
         workloads.iter().for_each(Workload::is_well);
+        workloads.iter().for_each(Workload::was_never_sent_away);
     });
 }
 

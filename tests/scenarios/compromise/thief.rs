@@ -76,7 +76,12 @@ impl Thief {
 
     /// As node gw9 of that site, on a connection to its issuer that he holds for as long as he is let.
     pub(super) fn call(&self, site: &Site) -> Call {
-        let forged = self.forge(&format!("/site/{}/node/gw9", site.name));
+        self.call_from(site, site)
+    }
+
+    /// As node gw9 of one site at the issuer of another, as a peer of the fabric.
+    pub(super) fn call_from(&self, home: &Site, site: &Site) -> Call {
+        let forged = self.forge(&format!("/site/{}/node/gw9", home.name));
         let (netns, trust) = (self.netns.clone(), TrustStore::from(self.bundle.clone()));
         let allow = Allow::NodesOf(TrustDomain::parse(TD).unwrap(), site.name.into());
         let address = SocketAddr::new(mesh::outer(site.issuer)[0], 51820);

@@ -18,7 +18,7 @@ use isthmus_proto::workload::{
     spiffe_workload_api_client::SpiffeWorkloadApiClient,
 };
 use time::OffsetDateTime;
-use tonic::{Request, Response, Status, Streaming, metadata::MetadataValue, transport::Channel};
+use tonic::{Code, Request, Response, Status, Streaming, metadata::MetadataValue, transport::Channel};
 
 /// What it had at one moment.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ struct Seen {
     given: Vec<Given>,
     /// The first thing that an honest workload must not see.
     wrong: Option<String>,
+    /// How often it was told to come again: it keeps what it has, and does.
+    sent_away: usize,
 }
 
 pub(super) struct Workload(Arc<Mutex<Seen>>);
@@ -68,6 +70,11 @@ impl Workload {
             assert!(begun.elapsed() < limit, "the workload waited {limit:?} for {what}; it has {last:?}");
             thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Its stream never ended.
+    pub(super) fn was_never_sent_away(&self) {
+        assert_eq!(self.0.lock().unwrap().sent_away, 0);
     }
 
     /// It never was without an SVID that its own bundle accepts, and is not now.
@@ -119,9 +126,20 @@ fn now() -> i64 {
 async fn watch(seen: &Mutex<Seen>, socket: PathBuf) {
     let mut stream = open(&socket).await;
     loop {
-        let next = match stream.message().await {
+        let message = match &mut stream {
+            Ok(stream) => stream.message().await,
+            Err(status) => Err(status.clone()),
+        };
+        let next = match message {
             Ok(Some(message)) => read(&message),
             Ok(None) => Err("the stream ended without a status".into()),
+            // What clients wait for and come again.
+            Err(status) if status.code() == Code::Unavailable => {
+                seen.lock().unwrap().sent_away += 1;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                stream = open(&socket).await;
+                continue;
+            }
             Err(status) => Err(format!("the stream ended: {status:?}")),
         };
         let mut seen = seen.lock().unwrap();
@@ -137,10 +155,10 @@ async fn watch(seen: &Mutex<Seen>, socket: PathBuf) {
     }
 }
 
-async fn open(socket: &Path) -> Streaming<X509svidResponse> {
+async fn open(socket: &Path) -> Result<Streaming<X509svidResponse>, Status> {
     let request = marked(X509svidRequest {});
     let mut client = SpiffeWorkloadApiClient::new(unix_channel(socket).unwrap());
-    client.fetch_x509svid(request).await.unwrap().into_inner()
+    client.fetch_x509svid(request).await.map(Response::into_inner)
 }
 
 /// What comes is a whole: the SVID holds under the bundle beside it.

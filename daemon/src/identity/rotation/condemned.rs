@@ -11,12 +11,20 @@ use isthmus_pki::{
 
 use super::{hear, store::Store};
 
+const REFUSED: &str = "what it issued is refused: ";
+
 /// A line for each; those of this node's own site are in the machine's own lines.
 pub(super) fn lines(store: &Store) -> Vec<Line> {
     let mut all = by_charter(store);
     if let Ok(bundle) = hear::bundle(store) {
-        // What the CA says of itself has the reason.
-        all.extend(by_statement(store, &bundle));
+        for (key, line) in by_statement(store, &bundle) {
+            // The charter has the last word, the CA itself the reason.
+            all.entry(key)
+                .and_modify(|known| {
+                    known.detail = format!("{}; {}", known.detail, line.detail.trim_start_matches(REFUSED))
+                })
+                .or_insert(line);
+        }
     }
     all.retain(|key, _| store.state.ca(key).is_none());
     all.into_values().collect()
@@ -25,8 +33,8 @@ pub(super) fn lines(store: &Store) -> Vec<Line> {
 fn by_charter(store: &Store) -> BTreeMap<KeyHash, Line> {
     let Some(signed) = &store.charter else { return BTreeMap::new() };
     let line = |(site, ca): (&Site, &PinnedCa)| {
-        let detail = format!("what it issued is refused: charter {} says so", signed.charter.sequence);
-        (ca.key.clone(), refused(&ca.key, Some(&site.name), ca.state.as_str(), detail))
+        let why = format!("charter {} says so", signed.charter.sequence);
+        (ca.key.clone(), refused(&ca.key, Some(&site.name), ca.state.as_str(), &why))
     };
     signed.charter.cas().filter(|(_, ca)| !ca.state.is_believed()).map(line).collect()
 }
@@ -35,12 +43,8 @@ fn by_statement<'a>(store: &'a Store, bundle: &'a Bundle) -> impl Iterator<Item 
     let opened = store.taints.iter().filter_map(|statement| taint::open(statement, bundle).ok());
     opened.map(|taint| {
         let reason = if taint.reason.is_empty() { "without a reason" } else { &taint.reason };
-        let detail = format!(
-            "what it issued is refused: it said so itself at {}: {}",
-            utc(taint.since),
-            shown(reason)
-        );
-        (taint.key.clone(), refused(&taint.key, taint.site.as_deref(), "tainted", detail))
+        let why = format!("it said so itself at {}: {}", utc(taint.since), shown(reason));
+        (taint.key.clone(), refused(&taint.key, taint.site.as_deref(), "tainted", &why))
     })
 }
 
@@ -50,7 +54,8 @@ fn shown(reason: &str) -> String {
     reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
 }
 
-fn refused(key: &KeyHash, site: Option<&str>, state: &str, detail: String) -> Line {
+fn refused(key: &KeyHash, site: Option<&str>, state: &str, why: &str) -> Line {
     let of = site.map(|site| format!(" of {site}")).unwrap_or_default();
-    Line { track: "fabric", step: format!("{}{of} {state}", key.short()), status: Status::Done, detail }
+    let (step, detail) = (format!("{}{of} {state}", key.short()), format!("{REFUSED}{why}"));
+    Line { track: "fabric", step, status: Status::Done, detail }
 }
