@@ -1,4 +1,5 @@
 use super::*;
+use crate::renewal::RenewWithin;
 
 /// One site: CA "one" under root "a" issues, charter 1 pins it, node n1 has all of it.
 pub(super) fn site() -> (State, Fleet) {
@@ -50,11 +51,15 @@ fn an_intermediate_changes_hands_step_by_step() {
     assert_eq!(words, "node n1 lags: has charter 1 of 2, heard 1 min ago");
 
     fleet.report("n1", report(2, "one", START + DAY, START + 90)).unwrap();
+    assert_eq!(state.renew_within(1), None);
     let effects = carry_out(&mut state, &order(Command::Activate), &mut fleet, START + 100).unwrap();
     assert!(
         matches!(&effects[..], [Effect::Switch { to, .. }, Effect::Reissue { window: JITTER, .. }] if *to == key("two"))
     );
     assert_eq!(state.active().unwrap().key, key("two"));
+    // Who holds something of the old one is told, and so many at a time that the issuer can serve them.
+    assert_eq!(state.renew_within(1), Some(RenewWithin { cas: vec![key("one")], seconds: JITTER }));
+    assert_eq!(state.renew_within(10_000).unwrap().seconds, 200);
     // The old one lives as long as its last leaf can.
     let Phase::Retiring(until) = state.ca(&key("one")).unwrap().phase else { panic!("retiring") };
     assert!(until >= START + 100 + DAY);
@@ -186,6 +191,7 @@ fn taint_moves_leaves_first_and_revoke_waits_for_them() {
             if *to == key("two") && *bad == key("one")
     ));
     assert_eq!(state.tainted().collect::<Vec<_>>(), [&key("one")]);
+    assert_eq!(state.renew_within(1), Some(RenewWithin { cas: vec![key("one")], seconds: URGENT }));
     assert!(state.bundle_sequence > before);
     assert!(!state.adopt(&ca("one", "a", START, 90), START + 3), "a tainted CA issues no more");
     assert_eq!(
