@@ -216,6 +216,22 @@ fn a_reload_pushes_what_is_new_and_ends_what_is_gone() {
     });
 }
 
+/// Strict clients stop using what they have until they have worked off the next message: there must be none without a reason.
+#[test]
+fn who_comes_first_after_a_start_is_told_once() {
+    sandbox::run_with_bins("who_comes_first_after_a_start_is_told_once", |bins| {
+        let rig = Rig::start(&entry("/sa/one", &[uid(0)], "1h"), bins);
+        in_runtime(async {
+            let mut client = client(&rig.socket()).await;
+            let mut stream =
+                client.fetch_x509svid(with_header(X509svidRequest {})).await.unwrap().into_inner();
+            let first = next(&mut stream, LIMIT).await.unwrap();
+            let second = tokio::time::timeout(Duration::from_secs(3), stream.message()).await;
+            assert!(second.is_err(), "{first:?} and then {second:?}");
+        });
+    });
+}
+
 #[test]
 fn renewal_is_pushed_at_half_life() {
     sandbox::run_with_bins("renewal_is_pushed_at_half_life", |bins| {
