@@ -194,7 +194,9 @@ mod tests {
         assert_eq!(speaks(&ca(&["spiffe://td"])), Ok(()));
         let mut silent = ca(&["spiffe://td"]);
         silent.key_usages = vec![KeyUsagePurpose::CrlSign];
-        let strangers = [leaf_params("spiffe://td"), silent, ca(&[]), ca(&["spiffe://other"])];
+        let mut leaf = leaf_params("spiffe://td");
+        leaf.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let strangers = [leaf, silent, ca(&[]), ca(&["spiffe://other"])];
         for params in strangers {
             assert_eq!(speaks(&params), Err(Error::Stranger), "{:?}", params.subject_alt_names);
         }

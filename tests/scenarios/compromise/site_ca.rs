@@ -133,7 +133,7 @@ fn a_stolen_site_ca_is_worth_nothing_and_no_workload_notices() {
         thief.call(&AWS).ends(LIMIT);
         workloads.iter().for_each(Workload::is_well);
         // That of the node which had to join again was told to wait; nobody else noticed anything.
-        [0, 2, 3].map(|at| workloads[at].was_never_sent_away());
+        [0, 2, 3].into_iter().for_each(|at| workloads[at].was_never_sent_away());
     });
 }
 
