@@ -50,21 +50,37 @@ impl Handle {
         Ok(changes)
     }
 
-    /// Plans a rotation's step; unless `dry_run`, writes it down, carries it out and loads what is in force then.
+    /// Plans a rotation's step; unless `dry_run`, writes it down, carries it out and loads what is in force then. A step that has begun
+    /// goes on when whoever ordered it has gone: half of a taint would be refused nowhere and written down nowhere.
     pub async fn rotate(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {
-        let _servers = self.0.servers.lock().await;
         if dry_run {
+            let _servers = self.0.servers.lock().await;
             return self.take_step(request, true).await;
         }
         let (handle, ordered) = (self.clone(), request.clone());
+        self.to_its_end("a step of a rotation", async move { handle.carry_out(ordered).await }).await?
+    }
+
+    async fn carry_out(&self, request: rotation::Request) -> Result<Outcome, Error> {
+        let _servers = self.0.servers.lock().await;
+        let (handle, ordered) = (self.clone(), request.clone());
         let noted = blocking("writing down an order", move || handle.note_rotation(&ordered)).await??;
-        let mut outcome = self.take_step(request, false).await;
+        let mut outcome = self.take_step(&request, false).await;
         let word = orders::word_for(&outcome);
         let trouble = blocking("writing down what came of an order", move || noted.end(&word)).await?;
         if let Ok(outcome) = &mut outcome {
             outcome.notes.extend(trouble);
         }
         outcome
+    }
+
+    /// Works until it is done, also if whoever asked for it stops waiting; the shutdown waits for it.
+    pub(super) async fn to_its_end<T: Send + 'static>(
+        &self,
+        work: &'static str,
+        job: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.0.tasks.spawn(job).await.map_err(|source| Error::Interrupted { work, source })
     }
 
     async fn take_step(&self, request: &rotation::Request, dry_run: bool) -> Result<Outcome, Error> {

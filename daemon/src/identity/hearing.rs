@@ -66,11 +66,18 @@ impl Handle {
 
     /// What a node of another site says of keys: which there are, and which CAs are not to be believed any more. Both are signed by the CA
     /// that they are about. Charters and revocations are for our own site to bring.
-    pub(super) async fn hear_peer(&self, state: &TrustState) {
-        if let Err(error) = self.hear(taints(state)).await {
-            tracing::warn!(%error, "what a node of another site said could not be put in force");
+    pub(super) async fn hear_peer(&self, state: Arc<TrustState>) {
+        let handle = self.clone();
+        let hear = async move {
+            if let Err(error) = handle.hear(taints(&state)).await {
+                tracing::warn!(%error, "what a node of another site said could not be put in force");
+            }
+            handle.hear_keys(state.jwt_endorsements.clone()).await;
+        };
+        // A peer is let go in the middle of a word when the configuration names it no more, or our certificate is another one.
+        if let Err(error) = self.to_its_end("taking over what a node of another site said", hear).await {
+            tracing::warn!(%error, "a node of another site was not heard");
         }
-        self.hear_keys(state.jwt_endorsements.clone()).await;
     }
 
     /// Forgets the keys of others whose time is over.

@@ -163,10 +163,10 @@ async fn talk(handle: &Handle, standing: &Standing, view: &View) -> client::Erro
             Err(status) => return client::refused(&view.address, status),
         };
         known_version = answer.version.clone();
-        let state = TrustState::from(answer);
+        let state = Arc::new(TrustState::from(answer));
         view.heard(id.as_ref(), state.jwt_endorsements.len());
         if last.as_ref() != Some(&state) {
-            handle.hear_peer(&state).await;
+            handle.hear_peer(state.clone()).await;
             last = Some(state);
         }
         tokio::time::sleep(PAUSE).await;

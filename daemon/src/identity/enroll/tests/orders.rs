@@ -123,6 +123,33 @@ async fn steps_of_a_rotation_and_bans_are_written_down_and_plans_are_not() {
     );
 }
 
+/// As when `isthmusctl` is stopped, or its time is up: what was begun is done, in force and written down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_is_carried_out_though_nobody_waits_for_it() {
+    let issuer = Issuer::start(NodeRules::default()).await;
+    let rotation = issuer.handle.rotation().unwrap();
+    let ca = rotation.state().active().unwrap().key.clone();
+    let taint = order(rotation::Verb::Taint(ca.to_string(), "sold".into()), Some("a thief"));
+    let handle = issuer.handle.clone();
+    let ordering = tokio::spawn(async move { handle.rotate(&taint, false).await });
+    while rotation.state().tainted().next().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // It is written down, and told before it is in force: that takes a second.
+    ordering.abort();
+    assert!(ordering.await.unwrap_err().is_cancelled());
+    let mut live = issuer.handle.live();
+    let refuses = live.wait_for(|standing| {
+        let store = standing.as_ref().map(|standing| standing.trust.store().clone());
+        store.is_some_and(|store| store.policy().is_tainted(ca.as_str()))
+    });
+    drop(tokio::time::timeout(LIMIT, refuses).await.expect("in force").unwrap());
+    assert!(issuer.handle.current_issuer().is_none(), "it issues no more");
+    // Who holds the lock after it finds the log complete.
+    issuer.handle.rotate(&order(rotation::Verb::Leaf, None), true).await.ok();
+    assert_eq!(issuer.said(0), ["rotate taint: ordered, override: a thief", "rotate taint: done"]);
+}
+
 /// A node that issues nothing has a log from its first order on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_writes_its_orders_down_as_well() {
