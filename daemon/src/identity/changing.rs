@@ -37,14 +37,16 @@ impl Handle {
         workload_api: Option<WorkloadApiConfig>,
     ) -> Result<Vec<String>, Error> {
         let mut servers = self.0.servers.lock().await;
-        let sections = (config, issuer, workload_api);
-        let loaded = self.load(&sections, SystemTime::now())?;
-        let noted = self.note_bans(&loaded)?;
-        // First what can fail without harm: nothing of it answers before there is something to answer from.
-        let served = self.serve(&mut servers, sections.1.as_ref(), sections.2.as_ref()).await;
-        let word = served.as_ref().err().map_or_else(|| "done".into(), |error| format!("failed: {error}"));
+        let (sections, now) = ((config, issuer, workload_api), SystemTime::now());
+        let prepared = self.load(&sections, now)?;
+        let noted = self.note_bans(&prepared.loaded)?;
+        // Nothing of it answers before there is something to answer from, and it goes again where the rest fails.
+        let bound = self.bind(&servers, sections.1.as_ref(), sections.2.as_ref()).await;
+        let kept = bound.and_then(|bound| Ok((bound, self.keep(&sections, prepared, now)?)));
+        let word = kept.as_ref().err().map_or_else(|| "done".into(), |error| format!("failed: {error}"));
         noted.into_iter().for_each(|noted| drop(noted.end(&word)));
-        let mut changes = served?;
+        let (bound, loaded) = kept?;
+        let mut changes = servers.take(bound);
         changes.extend(self.install(loaded));
         *self.sections() = sections;
         Ok(changes)
@@ -126,7 +128,8 @@ impl Handle {
     /// The sections that were applied last, under what is in force now.
     pub(super) fn load_again(&self) -> Result<(), Error> {
         let sections = self.sections().clone();
-        self.install_and_tell(self.load(&sections, SystemTime::now())?);
+        let now = SystemTime::now();
+        self.install_and_tell(self.keep(&sections, self.load(&sections, now)?, now)?);
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 
 use std::{path::Path, sync::Arc, time::SystemTime};
 
+use isthmus_pki::Bundle;
+
 use super::{
     attest::Attestor,
     audit::{self, Log},
@@ -28,12 +30,14 @@ pub fn check(
     now: SystemTime,
 ) -> Result<(), Error> {
     let rotation = config.map(|config| Rotation::open(&config.rotation.dir)).transpose()?;
-    load_files(rotation.as_ref(), config, issuer, node, now, false).map(drop)
+    load_files(rotation.as_ref(), config, issuer, node, now).map(drop)
 }
 
 /// What the files come to, under what rotations have put in force.
 #[derive(Default)]
 struct Files {
+    /// `[identity] trust_bundle` as it was read.
+    bundle: Option<Bundle>,
     material: Option<Material>,
     /// With where it was read from.
     site_ca: Option<(SiteCa, IssuerConfig)>,
@@ -47,31 +51,31 @@ fn load_files(
     issuer: Option<&IssuerConfig>,
     node: Option<(&str, &str)>,
     now: SystemTime,
-    keep: bool,
 ) -> Result<Files, Error> {
     let (Some(config), Some(rotation)) = (config, rotation) else {
         return if issuer.is_some() { Err(Error::IssuerAlone) } else { Ok(Files::default()) };
     };
     let site = node.map(|(site, _)| site);
-    let inputs = Inputs {
-        bundle: &files::bundle(&config.trust_bundle).map_err(material::Error::from)?,
-        charter: config.rotation.charter.as_deref(),
-        longest_leaf: config.rotation.longest_leaf,
-        issuer,
-        site,
-    };
-    let in_force = rotation.reconcile(&inputs, now, false)?;
+    let bundle = files::bundle(&config.trust_bundle).map_err(material::Error::from)?;
+    let in_force = rotation.reconcile(&inputs(&bundle, config, issuer, site), now, false)?;
     let material = Material::load_under(config, in_force.bundle.clone(), node, now)?;
     let trust = Arc::new(Trust::under(in_force.bundle, in_force.policy, in_force.crls));
     let site_ca = match in_force.issuer {
         Some(issuer) => Some((load_site_ca(&issuer, &trust, site, now)?, issuer)),
         None => None,
     };
-    if keep {
-        // Only now that all of it fits together.
-        rotation.reconcile(&inputs, now, true)?;
-    }
-    Ok(Files { material: Some(material), site_ca, trust: Some(trust), reissue: in_force.reissue })
+    let reissue = in_force.reissue;
+    Ok(Files { bundle: Some(bundle), material: Some(material), site_ca, trust: Some(trust), reissue })
+}
+
+fn inputs<'a>(
+    bundle: &'a Bundle,
+    config: &'a Config,
+    issuer: Option<&'a IssuerConfig>,
+    site: Option<&'a str>,
+) -> Inputs<'a> {
+    let (charter, longest_leaf) = (config.rotation.charter.as_deref(), config.rotation.longest_leaf);
+    Inputs { bundle, charter, longest_leaf, issuer, site }
 }
 
 /// A CA that the rules of the fabric refuse issues nothing.
@@ -96,12 +100,18 @@ fn publish(loaded: &mut Loaded, now: SystemTime) {
     }
 }
 
+/// Loaded and found to fit together; nothing that lasts was changed for it.
+pub(super) struct Prepared {
+    pub(super) loaded: Loaded,
+    bundle: Option<Bundle>,
+}
+
 impl Handle {
-    pub(super) fn load(&self, sections: &Sections, now: SystemTime) -> Result<Loaded, Error> {
+    pub(super) fn load(&self, sections: &Sections, now: SystemTime) -> Result<Prepared, Error> {
         let (config, issuer_config, api) = (sections.0.as_ref(), sections.1.as_ref(), sections.2.as_ref());
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
         let rotation = self.0.rotation.as_ref();
-        let files = load_files(rotation, config, issuer_config, node, now, true)?;
+        let files = load_files(rotation, config, issuer_config, node, now)?;
         let mut loaded = Loaded {
             config: config.cloned().map(Arc::new),
             material: files.material.map(|material| self.same_own(material)),
@@ -109,8 +119,6 @@ impl Handle {
             rules: Arc::new(issuer_config.map(|issuer| issuer.nodes.clone()).unwrap_or_default()),
             trust: files.trust.clone(),
             base: files.trust,
-            site_cas: rotation.map(Rotation::certificates).unwrap_or_default(),
-            charter_sequence: rotation.map_or(0, |rotation| rotation.state().charter_sequence()),
             ..Loaded::default()
         };
         if let Some((site_ca, config)) = files.site_ca {
@@ -124,6 +132,23 @@ impl Handle {
         }
         if let Some(api) = api {
             self.load_supply(&mut loaded, api, files.reissue, issuer_config.is_some(), now)?;
+        }
+        Ok(Prepared { loaded, bundle: files.bundle })
+    }
+
+    /// Writes down what was loaded: the last step that may fail. An earlier one that fails leaves what the old sections go by.
+    pub(super) fn keep(
+        &self,
+        sections: &Sections,
+        prepared: Prepared,
+        now: SystemTime,
+    ) -> Result<Loaded, Error> {
+        let Prepared { mut loaded, bundle } = prepared;
+        let site = self.0.node.as_ref().map(|(site, _)| site.as_str());
+        if let (Some(rotation), Some(config), Some(bundle)) = (&self.0.rotation, &sections.0, bundle) {
+            rotation.reconcile(&inputs(&bundle, config, sections.1.as_ref(), site), now, true)?;
+            loaded.site_cas = rotation.certificates();
+            loaded.charter_sequence = rotation.state().charter_sequence();
         }
         Ok(loaded)
     }

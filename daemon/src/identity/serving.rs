@@ -25,28 +25,62 @@ impl Servers {
     }
 }
 
-impl Handle {
-    /// Binds what is new and closes what is gone, and says what that was. On an error all is as it was.
-    pub(super) async fn serve(
-        &self,
-        servers: &mut Servers,
-        issuer: Option<&IssuerConfig>,
-        api: Option<&WorkloadApiConfig>,
-    ) -> Result<Vec<String>, Error> {
-        let issuance = self.issuance(servers, issuer.and_then(|issuer| issuer.listen)).await?;
-        let mut changes = Vec::new();
-        changes.extend(self.serve_workloads(&mut servers.workload, api).await?);
-        if let Some(next) = issuance {
+/// Bound beside what listens now, and closed again if it is not taken into use.
+pub(super) struct Bound {
+    /// Outer `None`: the one that is there.
+    issuance: Option<Option<enroll::Server>>,
+    workload: Workload,
+}
+
+/// The Workload API to have from now on.
+enum Workload {
+    Same(Settings),
+    Other(Option<Server>),
+}
+
+impl Servers {
+    /// Takes what is new into use, closes what is gone, and says what that was.
+    pub(super) fn take(&mut self, bound: Bound) -> Vec<String> {
+        let mut changes: Vec<String> = self.take_workload(bound.workload).into_iter().collect();
+        if let Some(next) = bound.issuance {
             changes.push(match &next {
                 Some(next) => format!("issuer: serving {}", next.bound()),
                 None => "issuer: no longer serving".into(),
             });
-            servers.issuance = next;
+            self.issuance = next;
         }
-        Ok(changes)
+        changes
     }
 
-    /// The issuance service to have from now on; outer `None`: the one that is there.
+    fn take_workload(&mut self, workload: Workload) -> Option<String> {
+        match workload {
+            Workload::Same(settings) => {
+                let differs = self.workload.as_ref().is_some_and(|server| server.configure(&settings));
+                differs.then(|| "workload_api: other limits, or other names for Envoy's secrets".into())
+            }
+            Workload::Other(next) => {
+                self.workload = next;
+                Some(match &self.workload {
+                    Some(next) => format!("workload_api: serving {}", next.path().display()),
+                    None => "workload_api: stopped".into(),
+                })
+            }
+        }
+    }
+}
+
+impl Handle {
+    /// Binds what is new. What is gone goes on until [`Servers::take`].
+    pub(super) async fn bind(
+        &self,
+        servers: &Servers,
+        issuer: Option<&IssuerConfig>,
+        api: Option<&WorkloadApiConfig>,
+    ) -> Result<Bound, Error> {
+        let issuance = self.issuance(servers, issuer.and_then(|issuer| issuer.listen)).await?;
+        Ok(Bound { issuance, workload: self.workload(servers.workload.as_ref(), api).await? })
+    }
+
     async fn issuance(
         &self,
         servers: &Servers,
@@ -63,26 +97,18 @@ impl Handle {
         Ok(Some(Some(server)))
     }
 
-    /// The new one is bound before the old one goes: if that fails, all stays.
-    async fn serve_workloads(
+    async fn workload(
         &self,
-        server: &mut Option<Server>,
+        server: Option<&Server>,
         api: Option<&WorkloadApiConfig>,
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<Workload, Error> {
         let settings = api.map(|api| api.settings.clone()).unwrap_or_default();
-        if server.as_ref().map(Server::path) == api.map(|api| &api.socket) {
-            let differs = server.as_ref().is_some_and(|server| server.configure(&settings));
-            return Ok(
-                differs.then(|| "workload_api: other limits, or other names for Envoy's secrets".into())
-            );
+        if server.map(Server::path) == api.map(|api| &api.socket) {
+            return Ok(Workload::Same(settings));
         }
-        *server = match api {
+        Ok(Workload::Other(match api {
             Some(api) => Some(self.workload_server(api.socket.clone(), settings).await?),
             None => None,
-        };
-        Ok(Some(match server {
-            Some(next) => format!("workload_api: serving {}", next.path().display()),
-            None => "workload_api: stopped".into(),
         }))
     }
 

@@ -96,6 +96,35 @@ async fn no_change_loses_what_another_brought() {
     whole("the partner's next bundle", 2);
 }
 
+/// The last thing that fails takes all before it back: what rotations have written down fits the sections that stay.
+#[tokio::test]
+async fn a_reload_that_is_refused_late_leaves_the_rotation_as_it_was() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let (files, rotation) = (&node.files, node.handle.rotation().unwrap());
+    let written = || fs::read(files.config().rotation.dir.join("state.json")).unwrap();
+    let (ca, state, file) = (node.handle.current_issuer().unwrap(), rotation.state(), written());
+    // Another CA of the site, which would push the first aside, and a socket where none can be.
+    let other = files.other_site(NODE.0);
+    let issuer = IssuerConfig::new(other.path("site-ca.pem"), other.path("site-ca.key"), files.dir.path());
+    let mut api = files.workload_api(vec![hour("/a")]);
+    api.socket = files.path("root.pem/workload.sock");
+    node.handle.apply(Some(files.config()), Some(issuer.clone()), Some(api)).await.unwrap_err();
+    assert_eq!((rotation.state(), written()), (state, file));
+    let leaf = rotation::Request {
+        verb: rotation::Verb::Leaf,
+        override_reason: None,
+        istio_checked: None,
+        by: "a test".into(),
+    };
+    assert!(node.handle.rotate(&leaf, false).await.unwrap().applied, "the old sections load again");
+    assert_eq!(node.handle.current_issuer().unwrap().certificate(), ca.certificate());
+    // Where the rest can be done, so is this.
+    let api = files.workload_api(vec![hour("/a")]);
+    node.handle.apply(Some(files.config()), Some(issuer), Some(api)).await.unwrap();
+    assert_ne!(node.handle.current_issuer().unwrap().certificate(), ca.certificate());
+    assert_eq!(rotation.state().cas.len(), 2);
+}
+
 /// Every certificate that is known is listed, and partners' roots go by their domain.
 #[tokio::test]
 async fn roots_of_partners_are_listed_while_they_are_trusted() {
