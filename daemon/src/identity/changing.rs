@@ -1,5 +1,5 @@
 //! Changes while the daemon runs: a reload, a rotation, what federated domains say, another SVID, another key for tokens; `hearing` has
-//! what issuers say.
+//! what issuers say, `mending` what could not be loaded.
 //!
 //! Each makes a whole [`Loaded`] or changes one under its lock, and all of them end in [`Handle::hand_out`], the one place from which
 //! streams, TLS and the federation's endpoint get what they believe. So none of them can lose what another brought.
@@ -49,6 +49,7 @@ impl Handle {
         let mut changes = servers.take(bound);
         changes.extend(self.install(loaded));
         *self.sections() = sections;
+        self.mark_fresh();
         Ok(changes)
     }
 
@@ -89,14 +90,29 @@ impl Handle {
         let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
         let ordered = request.clone();
         let order = move || rotation.order(&ordered, dry_run, SystemTime::now());
-        let outcome = blocking("a step of a rotation", order).await??;
-        if outcome.applied {
-            if outcome.condemns {
-                self.forewarn().await;
-            }
-            self.load_again()?;
+        let outcome = blocking("a step of a rotation", order).await?;
+        if !dry_run {
+            self.load_after(&outcome).await?;
         }
-        Ok(outcome)
+        Ok(outcome?)
+    }
+
+    async fn load_after(&self, outcome: &Result<Outcome, rotation::Error>) -> Result<(), Error> {
+        match outcome {
+            Ok(outcome) => {
+                if outcome.applied && outcome.condemns {
+                    self.forewarn().await;
+                }
+                self.load_if(outcome.applied)
+            }
+            // What it got done before it failed is in force all the same; of the two errors the first says more.
+            Err(_) => {
+                if let Err(error) = self.load_again() {
+                    tracing::warn!(%error, "what is in force can't be loaded; it is tried again within a minute");
+                }
+                Ok(())
+            }
+        }
     }
 
     /// A reload that puts a node out, or lets it in again, is an order like any other.
@@ -123,14 +139,6 @@ impl Handle {
     async fn forewarn(&self) {
         self.publish();
         tokio::time::sleep(FOREWARNING).await;
-    }
-
-    /// The sections that were applied last, under what is in force now.
-    pub(super) fn load_again(&self) -> Result<(), Error> {
-        let sections = self.sections().clone();
-        let now = SystemTime::now();
-        self.install_and_tell(self.keep(&sections, self.load(&sections, now)?, now)?);
-        Ok(())
     }
 
     /// Takes another SVID of ours into use: for new connections at once, and for those there are until they end.
@@ -173,7 +181,7 @@ impl Handle {
         }
     }
 
-    fn install_and_tell(&self, loaded: Loaded) {
+    pub(super) fn install_and_tell(&self, loaded: Loaded) {
         for change in self.install(loaded) {
             tracing::info!("{change}");
         }

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
 };
 
 use isthmus_pki::jwt;
@@ -41,6 +41,8 @@ pub(super) struct Inner {
     pub(super) rotation: Option<Rotation>,
     /// What was applied last: a rotation loads it again.
     sections: Mutex<Sections>,
+    /// A rotation has put something in force that is not loaded yet.
+    pub(super) stale: AtomicBool,
     pub(super) shutdown: CancellationToken,
     pub(super) tasks: TaskTracker,
     pub(super) ledger: Ledger,
@@ -92,6 +94,7 @@ impl Handle {
             node,
             rotation: rotation.clone(),
             sections: Mutex::default(),
+            stale: AtomicBool::default(),
             federation: Federation::new(&shutdown, &tasks),
             shutdown,
             tasks,

@@ -17,7 +17,7 @@ impl Handle {
         let rotation = self.0.rotation.clone().ok_or(Error::NoIdentity)?;
         let hear = move || rotation.hear(&heard, SystemTime::now());
         let news = blocking("taking over what another node said", hear).await?;
-        if news { self.load_again() } else { Ok(()) }
+        self.load_if(news)
     }
 
     /// Takes the JWT keys that a live site CA vouches for. The taints that came with them are to be heard first.

@@ -92,7 +92,7 @@ fn load_site_ca(
 }
 
 /// Our keys for tokens, for other nodes and partners. Without workloads here it can wait if it fails: it is tried again within a minute.
-fn publish(loaded: &mut Loaded, now: SystemTime) {
+pub(super) fn publish(loaded: &mut Loaded, now: SystemTime) {
     let (Some(issuer), Some(base)) = (&loaded.issuer, &loaded.base) else { return };
     match issuer.publish(base, now) {
         Ok(bundle) => loaded.trust = Some(Arc::new(base.with_own(bundle))),

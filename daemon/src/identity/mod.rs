@@ -4,7 +4,8 @@
 //! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
 //!
 //! `handle` is the door; behind it `loading` makes `loaded` out of files, `serving` binds the sockets, `changing` carries each change out
-//! and hands the result to all who go by it, `hearing` takes what other nodes say, and `condition` says how it is.
+//! and hands the result to all who go by it, `mending` tries again what could not be loaded, `hearing` takes what other nodes say, and
+//! `condition` says how it is.
 
 pub mod attest;
 pub mod audit;
@@ -25,6 +26,7 @@ mod loading;
 #[cfg(test)]
 mod log_watch;
 mod material;
+mod mending;
 mod orders;
 mod own;
 mod publishing;

@@ -1,4 +1,5 @@
-//! Keeps the bundle up to date as time goes by: keys for tokens are made, come into use and go, and so do those of other nodes.
+//! Keeps the bundle up to date as time goes by: keys for tokens are made, come into use and go, and so do those of other nodes. What
+//! could not be loaded is tried again.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,7 @@ pub(super) async fn run(handle: Handle) {
     let shutdown = handle.shutdown().clone();
     loop {
         let now = SystemTime::now();
+        handle.mend().await;
         handle.review_keys(now).await;
         let due = handle.republish(now).await.and_then(|due| due.duration_since(now).ok());
         let sleep = tokio::time::sleep(due.unwrap_or(MAX_SLEEP).clamp(MIN_SLEEP, MAX_SLEEP));

@@ -32,6 +32,7 @@ use super::{
     audit::Log,
     certificates::CertificateInfo,
     config::{AuditConfig, IssuerConfig, Paths},
+    trust::Trust,
 };
 
 pub use error::Error;
@@ -105,6 +106,11 @@ impl Issuer {
     /// Why it can't issue now, and the remedy; `None`: it can.
     pub fn trouble(&self, now: SystemTime) -> Option<String> {
         self.ca.trouble(now)
+    }
+
+    /// False: whoever goes by this trust refuses what this CA issues.
+    pub(super) fn is_believed(&self, trust: &Trust) -> bool {
+        trust.store().policy().check_ca(self.ca.facts()).is_ok()
     }
 
     /// Where it writes what it did.

@@ -99,6 +99,22 @@ fn condemn(store: &mut Store, key: &KeyHash, now: i64) -> Result<(), Error> {
     carry::Carrier::new(store, now).carry_out(&effects)
 }
 
+/// Obeys what is stated of our own CAs and was not obeyed when it came; true if anything was.
+pub(super) fn obey_again(store: &mut Store, now: i64) -> bool {
+    let Ok(bundle) = bundle(store) else { return false };
+    let stated = store.taints.iter().filter_map(|statement| taint::open(statement, &bundle).ok());
+    let open = |key: &KeyHash| store.state.ca(key).is_some_and(|ca| !ca.is_condemned());
+    let missed: Vec<KeyHash> = stated.map(|taint| taint.key).filter(open).collect();
+    let mut news = false;
+    for key in missed {
+        match condemn(store, &key, now) {
+            Ok(()) => news = true,
+            Err(error) => tracing::warn!(%error, ca = key.short(), "a taint can't be obeyed yet"),
+        }
+    }
+    news
+}
+
 fn hear_crl(store: &mut Store, crl: &[u8]) {
     let known = store.crls().iter().any(|known| known == crl);
     let signed = store.roots.iter().any(|root| isthmus_pki::signed_by::crl(crl, root));

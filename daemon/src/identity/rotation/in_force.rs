@@ -91,14 +91,21 @@ pub(super) fn reconcile(store: &mut Store, inputs: &Inputs<'_>, now: SystemTime)
         take_file(store, path, inputs.bundle, moment)?;
     }
     store.note_lists();
+    let (bundle, policy, crls) = believed(store, moment)?;
+    let active = || store.state.active().and_then(|ca| store.issuer(&ca.key));
+    let issuer = unknown(store).or_else(active).filter(|_| inputs.issuer.is_some());
+    Ok(InForce { bundle, policy, crls, issuer, reissue: reissue(store) })
+}
+
+/// Roots, what CAs may vouch for, and revocations: all of it from what is written down.
+pub(super) fn believed(store: &Store, now: OffsetDateTime) -> Result<(Bundle, Policy, Vec<Crl>), Error> {
+    let ended = store.charter.as_ref().is_some_and(|signed| charter::has_ended(&signed.charter, now));
     let mut bundle = hear::bundle(store)?.with_sequence(store.state.bundle_sequence);
     if let Some(charter) = store.state.charter {
         bundle = bundle.with_refresh_hint(Duration::from_secs(charter.refresh_hint.into()));
     }
-    let active = || store.state.active().and_then(|ca| store.issuer(&ca.key));
-    let issuer = unknown(store).or_else(active).filter(|_| inputs.issuer.is_some());
-    let (policy, crls) = (policy(store, &bundle, ended), crls(store));
-    Ok(InForce { bundle, policy, crls, issuer, reissue: reissue(store) })
+    let policy = policy(store, &bundle, ended);
+    Ok((bundle, policy, crls(store)))
 }
 
 /// The CA of `[issuer]` that hangs on no root in force: whoever loads it refuses it by name, and nobody issues with another one

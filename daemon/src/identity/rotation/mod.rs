@@ -46,7 +46,7 @@ pub use order::{Outcome, Request, Verb};
 use store::Store;
 pub(super) use timer::run;
 
-use super::certificates::CertificateInfo;
+use super::{certificates::CertificateInfo, trust::Trust};
 
 /// `[fabric]`, as far as identity goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +113,21 @@ impl Rotation {
             self.0.wake.notify_one();
         }
         news
+    }
+
+    /// Taints of our own CAs that could not be obeyed when they were heard, as on a full disk; true if any is now.
+    pub(super) fn obey_again(&self, now: SystemTime) -> bool {
+        let news = hear::obey_again(&mut self.lock(), seconds(now));
+        if news {
+            self.0.wake.notify_one();
+        }
+        news
+    }
+
+    /// Whom to believe by what is written down alone; `None`: nothing was loaded yet.
+    pub(super) fn believed(&self, now: SystemTime) -> Option<Trust> {
+        let believed = in_force::believed(&self.lock(), now.into());
+        believed.map(|(bundle, policy, crls)| Trust::under(bundle, policy, crls)).ok()
     }
 
     /// Notes what a node says of itself.

@@ -166,3 +166,42 @@ async fn who_is_told_of_a_jump_looks_and_is_sent_what_changed() {
     node.handle.look_again(SystemTime::now() + Duration::from_secs(12 * 3600)).await;
     assert_eq!(node.handle.trust().unwrap().own().jwt_authorities().len(), 2);
 }
+
+/// A site's own CA and another's, tainted while a file can't be read: both are refused at once, and all is loaded when it can be.
+#[tokio::test]
+async fn a_taint_is_in_force_though_the_files_cant_be_loaded() {
+    let node = Node::new(vec![hour("/a")]).await;
+    let (files, other) = (&node.files, node.files.other_site("other"));
+    let key = |files: &Files| files.site().facts().key_sha256.clone();
+    let refuses = |key: &str| {
+        let standing = node.handle.live().borrow().clone().unwrap();
+        standing.trust.store().policy().is_tainted(key)
+    };
+    files.write("node.pem", "none", 0o644);
+    let statement = isthmus_pki::rotation::taint::seal(&other.site(), 7, "stolen").unwrap();
+    let heard = rotation::Heard { taints: vec![statement], ..rotation::Heard::default() };
+    node.handle.hear(heard.clone()).await.unwrap_err();
+    assert!(refuses(&key(&other)) && !refuses(&key(files)));
+    let told = node.handle.trust().unwrap();
+    assert!(told.store().policy().is_tainted(&key(&other)) && told.own().jwt_authorities().len() == 1);
+    node.handle.hear(heard.clone()).await.expect_err("it is tried again, though it is no news");
+
+    // The site's own, by an order: whoever repeats it hears that it is not done.
+    let taint = rotation::Request {
+        verb: rotation::Verb::Taint(key(files), "sold".into()),
+        override_reason: Some("a thief".into()),
+        istio_checked: None,
+        by: "a test".into(),
+    };
+    for _ in 0..2 {
+        assert!(error(node.handle.rotate(&taint, false).await.map(drop)).contains("node.pem"));
+        assert!(refuses(&key(files)) && node.handle.current_issuer().is_none());
+        assert!(node.handle.trust().is_none(), "callers are told to come again");
+    }
+    files.new_node(NODE.0, NODE.1);
+    let before = node.handle.material().unwrap().own.unwrap();
+    node.handle.mend().await;
+    assert_ne!(node.handle.material().unwrap().own.unwrap().chain, before.chain, "loaded");
+    assert!(refuses(&key(files)) && refuses(&key(&other)));
+    assert!(!node.handle.rotate(&taint, false).await.unwrap().applied, "it is done");
+}

@@ -142,3 +142,26 @@ fn a_taint_of_our_own_ca_that_is_heard_stops_it() {
     assert!(rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()));
     assert_eq!(journal(&site).len(), lines);
 }
+
+/// As on a full disk: what could not be obeyed when it was heard is obeyed later, though nobody says it again.
+#[test]
+fn a_taint_that_could_not_be_obeyed_is_obeyed_later() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let ca = crate::identity::issuing::load_authority(&site.issuer).unwrap();
+    let statement = isthmus_pki::rotation::taint::seal(&ca, 7, "found on a stick").unwrap();
+    let blocked = rotation.lock().dir.join("journal.jsonl");
+    fs::remove_file(&blocked).ok();
+    fs::create_dir_all(&blocked).unwrap();
+    rotation.hear(&Heard { taints: vec![statement], ..Heard::default() }, SystemTime::now());
+    let phase = || rotation.state().ca(&KeyHash::of(ca.facts())).unwrap().phase;
+    assert_eq!(phase(), Phase::Active);
+    // It is refused before it is obeyed, and without any file of the configuration.
+    let believed = rotation.believed(SystemTime::now()).unwrap();
+    assert!(believed.store().policy().check_ca(ca.facts()).is_err());
+    assert!(!rotation.obey_again(SystemTime::now()));
+    fs::remove_dir(&blocked).unwrap();
+    assert!(rotation.obey_again(SystemTime::now()));
+    assert_eq!(phase(), Phase::Tainted);
+    assert!(!rotation.obey_again(SystemTime::now()), "once");
+}
