@@ -87,6 +87,37 @@ impl Jumps {
     }
 }
 
+/// Whether the wall clock has gone evenly for long enough that what can't be undone may follow from it: a clock that was set wrongly is
+/// mostly put right within minutes. Ask [`Steady::is`] whenever there is reason to.
+pub(crate) struct Steady {
+    jumps: Jumps,
+    since: Instant,
+}
+
+impl Steady {
+    /// How long is long enough.
+    pub(crate) const LONG: Duration = Duration::from_secs(5 * 60);
+
+    /// What both clocks show now. Of the time before nobody knows.
+    pub(crate) fn since(wall: SystemTime, steady: Instant) -> Self {
+        Self { jumps: Jumps::since(wall, steady), since: steady }
+    }
+
+    /// Has it, by what both clocks show now?
+    pub(crate) fn is(&mut self, wall: SystemTime, steady: Instant) -> bool {
+        if self.jumps.seen(wall, steady).is_some() {
+            self.since = steady;
+        }
+        steady.saturating_duration_since(self.since) >= Self::LONG
+    }
+}
+
+impl Default for Steady {
+    fn default() -> Self {
+        Self::since(SystemTime::now(), Instant::now())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +148,19 @@ mod tests {
         let mut seen = |ahead: u64| jumps.seen(wall + Duration::from_millis(ahead), steady);
         let told: Vec<_> = [400, 800, 1_200, 1_600].map(&mut seen).into_iter().flatten().collect();
         assert_eq!(told, [Jump::Ahead(Duration::from_millis(1_200))]);
+    }
+
+    #[test]
+    fn a_clock_is_steady_some_minutes_after_its_last_jump() {
+        let (wall, steady) = (SystemTime::UNIX_EPOCH + seconds(1_800_000_000), Instant::now());
+        let mut clock = Steady::since(wall, steady);
+        let mut is =
+            |wall_at: u64, steady_at: u64| clock.is(wall + seconds(wall_at), steady + seconds(steady_at));
+        assert!(!is(0, 0) && !is(299, 299), "nobody knows what it showed before");
+        assert!(is(300, 300));
+        assert!(!is(86_700, 301), "it went ahead");
+        assert!(!is(310, 310), "and back");
+        assert!(!is(609, 609) && is(610, 610));
     }
 
     #[tokio::test]

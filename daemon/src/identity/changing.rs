@@ -179,6 +179,7 @@ impl Handle {
         if let Some(rotation) = &self.0.rotation {
             rotation.look_again();
         }
+        self.0.again.wake.notify_one();
     }
 
     pub(super) fn install_and_tell(&self, loaded: Loaded) {
@@ -190,6 +191,9 @@ impl Handle {
     fn install(&self, loaded: Loaded) -> Vec<String> {
         let mut current = self.loaded();
         let changes = loaded.changes_since(&current);
+        if loaded.base != current.base {
+            self.0.again.wake.notify_one();
+        }
         if let Some(issuer) = &loaded.issuer {
             issuer.begin(current.issuer.as_deref());
         }

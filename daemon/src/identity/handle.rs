@@ -10,6 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    again::{self, Again},
     certificates::{CertificateInfo, Ledger},
     changing, clock,
     config::{Config, IssuerConfig, WorkloadApiConfig},
@@ -59,6 +60,8 @@ pub(super) struct Inner {
     pub(super) fleet: Fleet,
     /// JWT keys of others.
     pub(super) keeper: Keeper,
+    /// What others said that could not be taken yet.
+    pub(super) again: Again,
     /// Whom `[fabric] peers` names, and how asking them goes.
     peers: peers::Views,
     /// Held through all of each change, so that two can't mix.
@@ -108,6 +111,7 @@ impl Handle {
             tokens: tokens.map(|path| Tokens::open(&path)).transpose()?,
             fleet: Fleet::of(rotation),
             keeper: keyring.map(Keeper::open).unwrap_or_default(),
+            again: Again::default(),
             peers: peers::Views::default(),
             servers: AsyncMutex::default(),
         })))
@@ -127,6 +131,7 @@ impl Handle {
         inner.tasks.spawn(changing::follow_federation(self.clone(), shutdown()));
         inner.tasks.spawn(publishing::run(self.clone()));
         inner.tasks.spawn(clock::follow(self.clone(), shutdown()));
+        inner.tasks.spawn(again::run(self.clone(), shutdown()));
     }
 
     // A change is complete before it is put in: whoever panicked left the one before.

@@ -4,9 +4,10 @@
 //! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
 //!
 //! `handle` is the door; behind it `loading` makes `loaded` out of files, `serving` binds the sockets, `changing` carries each change out
-//! and hands the result to all who go by it, `mending` tries again what could not be loaded, `hearing` takes what other nodes say, and
-//! `condition` says how it is.
+//! and hands the result to all who go by it, `mending` tries again what could not be loaded, `hearing` takes what other nodes say,
+//! `again` what was refused of it at first, and `condition` says how it is.
 
+mod again;
 pub mod attest;
 pub mod audit;
 mod certificates;

@@ -1,5 +1,6 @@
 //! The subsystem as a workload sees it: a real socket, a real gRPC client, certificates made by the PKI library.
 
+mod again;
 mod changing;
 mod handshake;
 mod logs;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Who brought an endorsement does not matter: a live site CA of our own trust domain must have signed it. What is not said again stays
-//! until it ends. No site can crowd out another: each has a number of places, and all of them together have one.
+//! until it ends, and while the clock may be wrong it is kept beyond that, without being believed. No site can crowd out another: each has a number of places, and all of them together have one.
 
 mod file;
 mod keeper;
@@ -17,12 +17,13 @@ use isthmus_pki::{
     facts::Facts,
     jwt::{Endorsed, Endorsement, Error},
     key::sha256_hex,
+    verify,
 };
 use time::OffsetDateTime;
 
 use crate::identity::trust::Trust;
 pub use file::Error as FileError;
-pub(in crate::identity) use keeper::Keeper;
+pub(in crate::identity) use keeper::{Keeper, Taken};
 
 /// Most endorsements: with those of our own and every root still a bundle that others read (SPIFFE bundle documents end at 256 keys).
 const MAX_KEYS: usize = 160;
@@ -132,7 +133,9 @@ impl Keyring {
             self.held.remove(first);
         }
         if self.held.len() >= MAX_KEYS {
-            return Err(full());
+            // What is not believed is only kept for the case that the clock is wrong.
+            let idle = self.held.iter().position(|held| held.endorsed.is_none()).ok_or_else(full)?;
+            self.held.remove(idle);
         }
         let at = self.held.partition_point(|held| held.order() < new.order());
         self.held.insert(at, new);
@@ -142,10 +145,15 @@ impl Keyring {
     /// Forgets what does not hold any more: ended, or its CA is tainted, revoked, ended or under no root of ours. What seems to come from
     /// the future is not believed and not forgotten: a clock may be wrong for a moment after a start.
     pub fn review(&mut self, trust: &Trust, now: OffsetDateTime) {
-        for held in &mut self.held {
-            held.endorsed = verified(&held.endorsement, trust, now).ok();
-        }
-        self.held.retain(|held| held.endorsed.is_some() || held.endorsement.is_early(now));
+        self.held.retain_mut(|held| held.look(trust, now).is_none_or(|_| held.endorsement.is_early(now)));
+        self.number();
+    }
+
+    /// The same by a clock that may be wrong: what has ended by it is not believed, and not forgotten either.
+    pub fn review_unsure(&mut self, trust: &Trust, now: OffsetDateTime) {
+        self.held.retain_mut(|held| {
+            held.look(trust, now).is_none_or(|refused| refused.is_of_time() || held.endorsement.is_early(now))
+        });
         self.number();
     }
 
@@ -190,7 +198,27 @@ fn verified(endorsement: &Endorsement, trust: &Trust, now: OffsetDateTime) -> Re
     }
 }
 
+impl Refused {
+    /// Only the date is in the way, so another clock might see it otherwise.
+    fn is_of_time(&self) -> bool {
+        match self {
+            Self::Endorsement(Error::Expired { .. } | Error::NotYet { .. }) => true,
+            Self::Endorsement(Error::Refused(ca)) => matches!(**ca, verify::Error::OutOfDate(_)),
+            _ => false,
+        }
+    }
+}
+
 impl Held {
+    /// Whether it holds now; why not.
+    fn look(&mut self, trust: &Trust, now: OffsetDateTime) -> Option<Refused> {
+        let found = verified(&self.endorsement, trust, now);
+        let (endorsed, refused) =
+            found.map_or_else(|refused| (None, Some(refused)), |held| (Some(held), None));
+        self.endorsed = endorsed;
+        refused
+    }
+
     fn ca(&self) -> Option<&Facts> {
         self.endorsed.as_ref().and_then(|endorsed| endorsed.authority().endorser())
     }

@@ -31,8 +31,8 @@ mod tokens;
 
 pub use disk::WriteError;
 pub use fleet::{Fleet, NodeReport, Seen, TrustState};
-pub(super) use keyring::Keeper;
 pub use keyring::{FileError as KeyringError, Keyring, Refused as KeyRefused};
+pub(super) use keyring::{Keeper, Taken};
 pub use peers::Peer;
 pub use register::Record;
 pub use remote::Remote;

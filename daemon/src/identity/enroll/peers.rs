@@ -166,7 +166,7 @@ async fn talk(handle: &Handle, standing: &Standing, view: &View) -> client::Erro
         let state = Arc::new(TrustState::from(answer));
         view.heard(id.as_ref(), state.jwt_endorsements.len());
         if last.as_ref() != Some(&state) {
-            handle.hear_peer(state.clone()).await;
+            handle.hear_peer(&view.address, &state).await;
             last = Some(state);
         }
         tokio::time::sleep(PAUSE).await;

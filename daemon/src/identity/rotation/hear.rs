@@ -20,31 +20,48 @@ pub struct Heard {
     pub taints: Vec<String>,
     /// DER each.
     pub crls: Vec<Vec<u8>>,
+    /// Not for the first time: what is still refused was told of before.
+    pub again: bool,
 }
 
-/// Takes what is new and holds; true if anything was.
-pub(super) fn hear(store: &mut Store, heard: &Heard, now: OffsetDateTime) -> bool {
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::identity) struct Taken {
+    /// Some of it was new.
+    pub(in crate::identity) news: bool,
+    /// Some of it is not taken, and may be another time.
+    pub(in crate::identity) refused: bool,
+}
+
+/// Takes what is new and holds.
+pub(super) fn hear(store: &mut Store, heard: &Heard, now: OffsetDateTime) -> Taken {
     let before = store.clone();
-    if !heard.charter.is_empty()
-        && let Err(error) = hear_charter(store, &heard.charter, now)
-    {
-        tracing::warn!(%error, "a charter from another node is not taken");
-    }
+    let offered = Some(&heard.charter).filter(|charter| !charter.is_empty());
+    let charter = offered.and_then(|charter| hear_charter(store, charter, now).err());
     let taints = heard.taints.iter().take(MAX_TAINTS);
-    let refused: Vec<Error> =
+    let taints: Vec<Error> =
         taints.filter_map(|taint| hear_taint(store, taint, now.unix_timestamp()).err()).collect();
-    if let Some(error) = refused.first() {
-        // One line, however many somebody sends.
-        tracing::warn!(%error, refused = refused.len(), "a taint statement from another node is not taken");
-    }
     for crl in &heard.crls {
         hear_crl(store, crl);
     }
+    let refused = [("a charter", Vec::from_iter(charter)), ("a taint statement", taints)];
+    refused.iter().for_each(|(what, errors)| tell(what, errors, heard.again));
     let news = *store != before;
     if news && let Err(error) = store.save() {
         tracing::warn!(%error, "what another node said could not be written down");
     }
-    news
+    Taken { news, refused: refused.iter().any(|(_, errors)| !errors.is_empty()) }
+}
+
+/// One line, however many somebody sends.
+fn tell(what: &str, errors: &[Error], again: bool) {
+    let Some(error) = errors.first() else { return };
+    let refused = errors.len();
+    if again {
+        tracing::debug!(%error, refused, "{what} from another node is still not taken");
+    } else {
+        tracing::warn!(%error, refused, "{what} from another node is not taken");
+    }
 }
 
 /// Only roots in force count here: the trust bundle's file may hold one that was dropped long ago.

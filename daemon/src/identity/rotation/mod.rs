@@ -41,6 +41,7 @@ use tokio::sync::Notify;
 
 pub use error::Error;
 pub use hear::Heard;
+use hear::Taken;
 pub(super) use in_force::{InForce, Inputs, ReissueOrder};
 pub use order::{Outcome, Request, Verb};
 use store::Store;
@@ -106,13 +107,13 @@ impl Rotation {
         outcome
     }
 
-    /// Takes what another node says the fabric trusts, as far as it proves itself; true if anything was new.
-    pub(super) fn hear(&self, heard: &Heard, now: SystemTime) -> bool {
-        let news = hear::hear(&mut self.lock(), heard, now.into());
-        if news {
+    /// Takes what another node says the fabric trusts, as far as it proves itself.
+    pub(super) fn hear(&self, heard: &Heard, now: SystemTime) -> Taken {
+        let taken = hear::hear(&mut self.lock(), heard, now.into());
+        if taken.news {
             self.0.wake.notify_one();
         }
-        news
+        taken
     }
 
     /// Taints of our own CAs that could not be obeyed when they were heard, as on a full disk; true if any is now.

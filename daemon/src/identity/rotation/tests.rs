@@ -319,7 +319,7 @@ fn a_node_that_slept_through_every_root_begins_anew_from_the_trust_bundle() {
     // Whoever comes over the wire with a charter of the dead root is not believed.
     let dead = Charter { sequence: 2, ..charter };
     let heard = Heard { charter: sealed::seal(&dead, &[&short]).unwrap().into_bytes(), ..Heard::default() };
-    assert!(!node.hear(&heard, late));
+    assert!(!node.hear(&heard, late).news);
     site.bundle = old;
 }
 
@@ -365,8 +365,8 @@ fn a_taint_is_refused_here_at_once_and_elsewhere_when_it_is_heard() {
     };
     assert!(accepts(reconcile()).is_ok());
     let heard = Heard { taints: rotation.taints(), ..Heard::default() };
-    assert!(node.hear(&heard, SystemTime::now()));
-    assert!(!node.hear(&heard, SystemTime::now()), "heard once is heard");
+    assert!(node.hear(&heard, SystemTime::now()).news);
+    assert!(!node.hear(&heard, SystemTime::now()).news, "heard once is heard");
     assert!(accepts(reconcile()).unwrap_err().to_string().contains("tainted"));
     let lines = node.progress(SystemTime::now());
     let seen = lines.iter().find(|line| line.track == "fabric").unwrap();
@@ -380,7 +380,7 @@ fn a_taint_is_refused_here_at_once_and_elsewhere_when_it_is_heard() {
     );
     let again = Rotation::open(elsewhere.path()).unwrap();
     assert_eq!(again.taints(), rotation.taints(), "and it outlives a restart");
-    assert!(!node.hear(&Heard { taints: vec!["a.b.c".into()], ..Heard::default() }, SystemTime::now()));
+    assert!(!node.hear(&Heard { taints: vec!["a.b.c".into()], ..Heard::default() }, SystemTime::now()).news);
 }
 
 #[test]
@@ -392,8 +392,8 @@ fn a_charter_pins_and_one_that_comes_over_the_wire_is_held_to_the_same_rules() {
         charter: sealed::seal(charter, &[by]).unwrap().into_bytes(),
         ..Heard::default()
     };
-    assert!(!rotation.hear(&heard(&charter, &root(YEAR)), SystemTime::now()));
-    assert!(rotation.hear(&heard(&charter, &site.root), SystemTime::now()));
+    assert!(!rotation.hear(&heard(&charter, &root(YEAR)), SystemTime::now()).news);
+    assert!(rotation.hear(&heard(&charter, &site.root), SystemTime::now()).news);
     assert_eq!(rotation.state().charter_sequence(), 1);
     let key = rotation.state().active().unwrap().key.clone();
     let policy = site.reconcile(&rotation, None).unwrap().policy;
@@ -403,7 +403,7 @@ fn a_charter_pins_and_one_that_comes_over_the_wire_is_held_to_the_same_rules() {
     // One that condemns the CA that issues is obeyed.
     let mut word = site.charter(&rotation, 2, &[&site.root]);
     word.sites[0].cas[0].state = CaState::Tainted;
-    assert!(rotation.hear(&heard(&word, &site.root), SystemTime::now()));
+    assert!(rotation.hear(&heard(&word, &site.root), SystemTime::now()).news);
     assert_eq!(rotation.state().ca(&key).unwrap().phase, Phase::Tainted);
     assert!(site.reconcile(&rotation, None).unwrap().issuer.is_none());
 }

@@ -13,6 +13,7 @@ use super::{Keyring, file::MAX_LEN};
 use crate::{
     identity::{enroll::disk, trust::Trust},
     log_limit::Limit,
+    wall_clock::Steady,
 };
 
 /// Clones share it.
@@ -33,6 +34,16 @@ struct State {
     written: String,
     /// Of what is refused.
     log: Limit,
+    clock: Steady,
+}
+
+/// What came of something that was heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::identity) struct Taken {
+    /// Some of it was new.
+    pub(in crate::identity) news: bool,
+    /// Some of it is not taken, and may be another time.
+    pub(in crate::identity) refused: bool,
 }
 
 impl Keeper {
@@ -44,37 +55,43 @@ impl Keeper {
             Ok(Some(Err(error))) => refused(&path, &error),
             Err(error) => refused(&path, &error),
         };
-        let state = Mutex::new(State { written: ring.to_text(), ring, log: Limit::default() });
+        let state = Mutex::new(State { written: ring.to_text(), ring, ..State::default() });
         Self(Arc::new(Inner { path: Some(path), state }))
     }
 
-    /// Takes what somebody says; true if any of it was new. `own`: IDs of the keys that this node signs with. Blocks: signatures are
-    /// verified and a file is written.
+    /// Takes what somebody says; `again`: not for the first time. `own`: IDs of the keys that this node signs with. Blocks: signatures
+    /// are verified and a file is written.
     pub(in crate::identity) fn hear(
         &self,
         texts: &[Vec<u8>],
         own: &[String],
         trust: &Trust,
         now: SystemTime,
-    ) -> bool {
+        again: bool,
+    ) -> Taken {
         let mut state = self.lock();
         let before = state.ring.to_text();
         let refused = state.ring.hear(texts, own, trust, now.into());
         if let Some(error) = refused.first()
+            && !again
             && let Some(not_shown) = state.log.pass(Instant::now())
         {
-            let refused = refused.len();
-            tracing::warn!(%error, refused, not_shown, "something that another node said of JWT keys is not taken");
+            tracing::warn!(%error, refused = refused.len(), not_shown, "something that another node said of JWT keys is not taken");
         }
         let news = state.ring.to_text() != before;
         self.keep(&mut state);
-        news
+        Taken { news, refused: !refused.is_empty() }
     }
 
-    /// The same trust, with the keys of others that hold under it. Forgets those that do not.
+    /// The same trust, with the keys of others that hold under it. Forgets those that do not, but for what has ended by a clock
+    /// that was set minutes ago.
     pub(in crate::identity) fn complete(&self, trust: &Arc<Trust>, now: SystemTime) -> Arc<Trust> {
         let mut state = self.lock();
-        state.ring.review(trust, now.into());
+        if state.clock.is(now, Instant::now()) {
+            state.ring.review(trust, now.into());
+        } else {
+            state.ring.review_unsure(trust, now.into());
+        }
         // Before anybody sees it: a sequence never stands for two contents. It is seldom, and short.
         self.keep(&mut state);
         let keys: Vec<Endorsed> = state.ring.endorsed().cloned().collect();

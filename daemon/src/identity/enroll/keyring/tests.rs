@@ -1,5 +1,7 @@
 //! A fabric of several sites on a clock of its own.
 
+use std::sync::Arc;
+
 use isthmus_pki::{
     Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain,
     jwt::{self, SigningKey},
@@ -156,6 +158,50 @@ fn a_clock_that_was_set_back_loses_nothing() {
     again.review(&fabric.trust(), NOW);
     assert_eq!((again.endorsed().count(), again.sequence()), (1, 3));
     assert!(!again.is_due(hours(24)) && again.is_due(hours(25)));
+}
+
+#[test]
+fn a_clock_that_goes_ahead_for_a_moment_loses_nothing() {
+    let (fabric, dir) = (Fabric::new("td"), tempfile::tempdir().unwrap());
+    let (site, trust, path) = (fabric.site("s1"), Arc::new(fabric.trust()), dir.path().join("keys.json"));
+    let keys = |keeper: &Keeper, trust: &Arc<Trust>, now: OffsetDateTime| {
+        let keys = keeper.complete(trust, now.into()).own().jwt_authorities().len();
+        assert_eq!(keeper.texts().len(), keys);
+        keys
+    };
+    let keeper = Keeper::open(path.clone());
+    let taken = keeper.hear(&[endorsed(&site, &key(), 24)], &[], &trust, NOW.into(), false);
+    assert!(taken.news && !taken.refused);
+    // Beyond the key, and beyond its CA.
+    for ahead in [26, 24 * 365] {
+        assert_eq!(keys(&keeper, &trust, hours(ahead)), 0, "not believed");
+        assert_eq!(keys(&keeper, &trust, NOW), 1, "and not forgotten");
+    }
+    let keeper = Keeper::open(path);
+    assert_eq!((keys(&keeper, &trust, hours(26)), keys(&keeper, &trust, NOW)), (0, 1), "nor at a start");
+    // A taint is no matter of clocks.
+    let policy = Policy::default().with_tainted([site.facts().key_sha256.clone()]);
+    let tainting = Arc::new(Trust::under(fabric.bundle(), policy, Vec::new()));
+    assert_eq!((keys(&keeper, &tainting, NOW), keys(&keeper, &trust, NOW)), (0, 0));
+}
+
+#[test]
+fn what_is_kept_for_the_clocks_sake_makes_room() {
+    let fabric = Fabric::new("td");
+    let (trust, mut ring) = (fabric.trust(), Keyring::default());
+    for site in 0..MAX_KEYS / MAX_PER_SITE {
+        let site = fabric.site(&format!("s{site}"));
+        let texts: Vec<_> = (0..MAX_PER_SITE).map(|_| endorsed(&site, &key(), 1)).collect();
+        assert_eq!(heard(&mut ring, &texts, &trust), Vec::<String>::new());
+    }
+    let new = [endorsed(&fabric.site("new"), &key(), 24)];
+    assert!(heard(&mut ring, &new, &trust)[0].contains("no room"));
+    ring.review_unsure(&trust, hours(2));
+    assert_eq!((ring.held.len(), ring.endorsed().count()), (MAX_KEYS, 0));
+    assert!(ring.hear(&new, &[], &trust, hours(2)).is_empty());
+    assert_eq!((ring.held.len(), ring.endorsed().count()), (MAX_KEYS, 1));
+    ring.review(&trust, hours(2));
+    assert_eq!(ring.held.len(), 1, "the clock is right");
 }
 
 #[test]

@@ -107,11 +107,11 @@ fn what_is_heard_is_bounded_and_only_what_a_root_signed() {
     let heard = |crls: Vec<Vec<u8>>| Heard { crls, ..Heard::default() };
     let now = OffsetDateTime::now_utc();
     let stranger = root(YEAR).sign_crl(&[], 1, now, now + time::Duration::DAY).unwrap().to_vec();
-    assert!(!rotation.hear(&heard(vec![stranger, b"0".to_vec(), Vec::new()]), SystemTime::now()));
+    assert!(!rotation.hear(&heard(vec![stranger, b"0".to_vec(), Vec::new()]), SystemTime::now()).news);
     let lists: Vec<Vec<u8>> = (0..70).map(|number| site.crl(number)).collect();
-    assert!(rotation.hear(&heard(lists.clone()), SystemTime::now()));
+    assert!(rotation.hear(&heard(lists.clone()), SystemTime::now()).news);
     assert_eq!(rotation.crls(), lists[..64]);
-    assert!(!rotation.hear(&heard(lists), SystemTime::now()), "full, and those are known");
+    assert!(!rotation.hear(&heard(lists), SystemTime::now()).news, "full, and those are known");
     // Statements too.
     let mut store = rotation.lock();
     for n in 0..300 {
@@ -130,16 +130,16 @@ fn a_taint_of_our_own_ca_that_is_heard_stops_it() {
     let ca = crate::identity::issuing::load_authority(&site.issuer).unwrap();
     let statement = isthmus_pki::rotation::taint::seal(&ca, 7, "found on a stick").unwrap();
     let heard = Heard { taints: vec![statement], ..Heard::default() };
-    assert!(rotation.hear(&heard, SystemTime::now()));
+    assert!(rotation.hear(&heard, SystemTime::now()).news);
     let key = KeyHash::of(ca.facts());
     assert_eq!(rotation.state().ca(&key).unwrap().phase, Phase::Tainted);
     assert!(site.reconcile(&rotation, None).unwrap().issuer.is_none());
     assert!(journal(&site).iter().any(|line| line["by"] == "a statement from another node"));
     let lines = journal(&site).len();
-    assert!(!rotation.hear(&heard, SystemTime::now()));
+    assert!(!rotation.hear(&heard, SystemTime::now()).news);
     // Said by another instance of the same CA, in other words: nothing more to do.
     let other = isthmus_pki::rotation::taint::seal(&ca, 8, "and sold on").unwrap();
-    assert!(rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()));
+    assert!(rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()).news);
     assert_eq!(journal(&site).len(), lines);
 }
 
