@@ -91,7 +91,8 @@ impl Jumps {
 /// mostly put right within minutes. Ask [`Steady::is`] whenever there is reason to.
 pub(crate) struct Steady {
     jumps: Jumps,
-    since: Instant,
+    /// `None`: for long enough.
+    since: Option<Instant>,
 }
 
 impl Steady {
@@ -100,15 +101,20 @@ impl Steady {
 
     /// What both clocks show now. Of the time before nobody knows.
     pub(crate) fn since(wall: SystemTime, steady: Instant) -> Self {
-        Self { jumps: Jumps::since(wall, steady), since: steady }
+        Self { jumps: Jumps::since(wall, steady), since: Some(steady) }
+    }
+
+    /// One that counts as steady until it jumps.
+    pub(crate) fn trusting(wall: SystemTime, steady: Instant) -> Self {
+        Self { jumps: Jumps::since(wall, steady), since: None }
     }
 
     /// Has it, by what both clocks show now?
     pub(crate) fn is(&mut self, wall: SystemTime, steady: Instant) -> bool {
         if self.jumps.seen(wall, steady).is_some() {
-            self.since = steady;
+            self.since = Some(steady);
         }
-        steady.saturating_duration_since(self.since) >= Self::LONG
+        self.since.is_none_or(|since| steady.saturating_duration_since(since) >= Self::LONG)
     }
 }
 
@@ -161,6 +167,8 @@ mod tests {
         assert!(!is(86_700, 301), "it went ahead");
         assert!(!is(310, 310), "and back");
         assert!(!is(609, 609) && is(610, 610));
+        let mut clock = Steady::trusting(wall, steady);
+        assert!(clock.is(wall, steady) && !clock.is(wall + seconds(2), steady));
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
 //! What time alone brings: a CA near its end is replaced, one whose last leaf is dead goes.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
 use super::{Request, Rotation, Verb, seconds};
-use crate::identity::Handle;
+use crate::{identity::Handle, wall_clock::Steady};
 
 /// Longest sleep, where nobody tells that the wall clock was set (`clock.rs`).
 const MAX_SLEEP: Duration = Duration::from_secs(60);
@@ -14,12 +14,15 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Runs until `shutdown`.
 pub(in crate::identity) async fn run(handle: Handle, rotation: Rotation, shutdown: CancellationToken) {
-    let mut told = String::new();
+    let (mut told, mut clock) = (String::new(), Steady::trusting(SystemTime::now(), Instant::now()));
     loop {
         let now = SystemTime::now();
+        let steady = clock.is(now, Instant::now());
         let wait = match rotation.due(now) {
             Some(verb) => {
-                take(&handle, verb, &mut told).await;
+                if may(&verb, steady) {
+                    take(&handle, verb, &mut told).await;
+                }
                 RETRY
             }
             None => until(rotation.state().next_due(seconds(now)), now),
@@ -31,6 +34,11 @@ pub(in crate::identity) async fn run(handle: Handle, rotation: Rotation, shutdow
             () = shutdown.cancelled() => return,
         }
     }
+}
+
+/// A CA that retires loses its key: not by a clock that was set a moment ago.
+fn may(verb: &Verb, clock_is_steady: bool) -> bool {
+    clock_is_steady || !matches!(verb, Verb::Retire)
 }
 
 async fn take(handle: &Handle, verb: Verb, told: &mut String) {
@@ -80,5 +88,17 @@ impl Rotation {
             Command::Retire => Some(Verb::Retire),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_destroyed_by_a_clock_that_was_just_set() {
+        assert!(!may(&Verb::Retire, false) && may(&Verb::Retire, true));
+        // Who issues is another matter: that can be taken up again.
+        assert!(may(&Verb::Activate, false));
     }
 }
