@@ -6,12 +6,12 @@ use super::*;
 use crate::identity::rotation::{Outcome, Verb};
 
 impl Issuer {
-    async fn rotate(&self, verb: Verb) -> Outcome {
+    pub(super) async fn rotate(&self, verb: Verb) -> Outcome {
         self.handle.rotate(&order(verb, None), false).await.unwrap()
     }
 
     /// The next CA: its key made here, its certificate signed by the root.
-    async fn prepare(&self) -> KeyHash {
+    pub(super) async fn prepare(&self) -> KeyHash {
         let made = self.rotate(Verb::Prepare).await.request.unwrap();
         let request = csr::parse(made.as_bytes()).unwrap();
         let profile = Profile::SiteCa { site: NODE.0.into(), lifetime: time::Duration::days(90) };

@@ -134,6 +134,37 @@ async fn a_tainted_ca_takes_its_keys_with_it_at_every_site_at_once() {
     assert_eq!(near.handle.fleet().state().borrow().jwt_endorsements.len(), 1);
 }
 
+/// The site goes on with its key when the CA changes. Then the CA of before is found to be stolen: whoever has it has the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_outlived_a_change_of_the_ca_falls_at_every_site_with_the_old_one() {
+    let far = Issuer::start(NodeRules::default()).await;
+    let near = far.beside(OTHER, vec![far.address.to_string()]).await;
+    let member = near.member_of(OTHER, "gw2", Some(&near.token("gw2"))).await;
+    member.joined().await;
+    let (theirs, old) = (far.token_of("/ns/shop/api"), far.ca());
+    until(&member.handle, &theirs, Ok(())).await;
+    let new = far.prepare().await;
+    assert!(far.rotate(rotation::Verb::Activate).await.applied);
+    endorsed_by(&member.handle, new.as_str()).await;
+    assert!(validate(&member.handle, &theirs).is_ok(), "the change is nothing to a token");
+    let taint = rotation::Verb::Taint(old, "stolen".into());
+    assert!(far.handle.rotate(&order(taint, Some("thief")), false).await.unwrap().applied);
+    for handle in [&far.handle, &near.handle, &member.handle] {
+        until(handle, &theirs, Err("no JWT key")).await;
+    }
+    until(&member.handle, &far.token_of("/ns/shop/api"), Ok(())).await;
+}
+
+/// Until a key is believed that this CA has endorsed.
+async fn endorsed_by(handle: &Handle, ca: &str) {
+    let of = |authority: &jwt::Authority| authority.endorser().is_some_and(|facts| facts.key_sha256 == ca);
+    let mut live = handle.live();
+    let heard = live.wait_for(|standing| {
+        standing.as_ref().is_some_and(|standing| standing.trust.own().jwt_authorities().iter().any(of))
+    });
+    drop(tokio::time::timeout(LIMIT, heard).await.expect("hears in time").unwrap());
+}
+
 /// Keys and taints prove themselves; a charter, a revocation, a place in the fleet are the own site's affair.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_site_may_ask_for_keys_and_nothing_else() {

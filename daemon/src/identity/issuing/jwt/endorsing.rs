@@ -2,7 +2,7 @@
 //! nothing.
 
 use isthmus_pki::{
-    Authority,
+    Authority, KeyHash,
     jwt::{self, Endorsed, Endorsement},
 };
 use time::OffsetDateTime;
@@ -63,7 +63,9 @@ fn one(before: &[Made], held: &Held, ca: &Authority, now: OffsetDateTime) -> Res
         Some(made) => made.endorsement.clone(),
         None => {
             let until = OffsetDateTime::from_unix_timestamp(held.span.until).unwrap_or(now);
-            jwt::endorse(ca, &held.key.public(), until, now)?
+            let earlier = held.cas.iter().filter(|known| **known != ca.facts().key_sha256);
+            let earlier = earlier.filter_map(|ca| KeyHash::parse(ca).ok());
+            jwt::endorse(ca, &held.key.public().endorsed_before_by(earlier), until, now)?
         }
     };
     Ok(Made { key_id: key_id.into(), ca: ca_sha256.clone(), endorsement, holds: false })

@@ -89,6 +89,12 @@ fn tokens_outlive_a_change_of_the_ca_and_fall_with_one_that_is_tainted() {
     let changed = second.publish(&site.trust(), later(0)).unwrap();
     assert_eq!(key_ids(&changed), key_ids(&before));
     jwt::validate(&token.token, "db", &TrustStore::from(changed.clone()), later(0).into()).unwrap();
+    // Others, who have the new CA's word for the key, hear of the old one's taint by itself.
+    let text = String::from_utf8(second.endorsements()[0].clone()).unwrap();
+    let told = jwt::Endorsement::from_text(text).unwrap();
+    assert!(told.verify(site.trust().store(), later(0).into()).is_ok());
+    let refused = told.verify(site.trust_without(&[old_ca.clone()]).store(), later(0).into());
+    assert!(matches!(refused, Err(jwt::Error::EarlierTainted(_))), "{refused:?}");
 
     // The old one is found to be stolen: after a restart too, and although the one that issues is another.
     drop(second);
