@@ -15,6 +15,7 @@ mod disk;
 mod fleet;
 mod join;
 mod keyring;
+mod pace;
 pub(super) mod peers;
 mod rate;
 mod register;

@@ -73,6 +73,31 @@ async fn nodes_follow_within_seconds_and_the_next_step_sees_who_does() {
     assert_eq!(again.live().borrow().clone().unwrap().own.unwrap().ca_key().as_deref(), Some(two.as_str()));
 }
 
+/// Whoever answers at an issuer's address can say so: of the CA that issues now, and in a hurry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_word_that_never_ends_makes_a_node_renew_a_few_times_and_no_more() {
+    let issuer = Issuer::start(NodeRules::default()).await;
+    let member = issuer.member("gw2", Some(&issuer.token("gw2"))).await;
+    let mut serials = std::collections::BTreeSet::from([member.joined().await.serial.clone()]);
+    let remote = member.handle.loaded().remote.clone().unwrap();
+    let ca = issuer.handle.rotation().unwrap().state().active().unwrap().key.clone();
+    let other = KeyHash::of_spki(b"of no CA");
+    let told = (**issuer.handle.fleet().state().borrow()).clone();
+    let until = std::time::Instant::now() + Duration::from_secs(5);
+    let lists = [vec![ca.clone()], vec![other.clone(), ca.clone()], vec![ca, other]];
+    for cas in lists.iter().cycle() {
+        let renew = Some(isthmus_pki::renewal::RenewWithin { cas: cas.clone(), seconds: 0 });
+        issuer.handle.fleet().publish(TrustState { renew, ..told.clone() });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        serials.insert(member.joined().await.serial.clone());
+        if std::time::Instant::now() > until {
+            break;
+        }
+    }
+    assert!((2..=4).contains(&serials.len()), "the first, and three more at most: {}", serials.len());
+    assert!((1..=3).contains(&remote.reissue().generation), "{:?}", remote.reissue());
+}
+
 /// The workload's SVID as a caller gets it: the CA's key, or why there is none.
 async fn given(remote: &Arc<Remote>) -> Result<String, String> {
     let (remote, identity) = (remote.clone(), workload("/ns/pay/api"));
