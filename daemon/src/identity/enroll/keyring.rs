@@ -26,8 +26,9 @@ pub(in crate::identity) use keeper::Keeper;
 
 /// Most endorsements: with those of our own and every root still a bundle that others read (SPIFFE bundle documents end at 256 keys).
 const MAX_KEYS: usize = 160;
-/// Most of them of one site.
-const MAX_PER_SITE: usize = 16;
+/// Most of them of one site: five issuers, each with the key that signs and the next one, endorsed by the CA of before and by this one, and
+/// some more.
+const MAX_PER_SITE: usize = 24;
 /// Most texts of one answer that are looked at.
 const MAX_HEARD: usize = 2 * MAX_KEYS;
 
@@ -43,7 +44,7 @@ pub enum Refused {
     /// Of somebody else's keys: those come by federation.
     #[error("a JWT key of trust domain {0} was endorsed, which is not ours; its keys come with its bundle")]
     OtherDomain(String),
-    /// [`MAX_KEYS`], or [`MAX_PER_SITE`] that all end later.
+    /// [`MAX_KEYS`], or [`MAX_PER_SITE`] of different keys that all end later.
     #[error(
         "no room for another JWT key of site {site:?}: {MAX_KEYS} are kept, {MAX_PER_SITE} of them of one site"
     )]
@@ -121,22 +122,33 @@ impl Keyring {
             }
             return Ok(());
         }
-        let full = || Refused::Full { site: new.site().into() };
-        let of_site = self.held.iter().enumerate().filter(|(_, held)| held.site() == new.site());
-        if of_site.clone().count() >= MAX_PER_SITE {
-            let (first, ends) =
-                of_site.map(|(at, held)| (at, held.ends())).min_by_key(|(_, ends)| *ends).ok_or_else(full)?;
-            if ends >= new.ends() {
-                return Err(full());
-            }
-            self.held.remove(first);
-        }
-        if self.held.len() >= MAX_KEYS {
-            return Err(full());
-        }
+        self.make_room(&new)?;
         let at = self.held.partition_point(|held| held.order() < new.order());
         self.held.insert(at, new);
         Ok(())
+    }
+
+    fn make_room(&mut self, new: &Held) -> Result<(), Refused> {
+        let full = || Refused::Full { site: new.site().into() };
+        if self.held.iter().filter(|held| held.site() == new.site()).count() >= MAX_PER_SITE {
+            let at = self.least_needed(new).ok_or_else(full)?;
+            self.held.remove(at);
+        }
+        if self.held.len() >= MAX_KEYS { Err(full()) } else { Ok(()) }
+    }
+
+    /// The place of the site that goes to a new key: of one that another CA endorses as well, so that its tokens stay good; else of the one
+    /// that ends first, if the new one ends later. One more word for a key that is here takes nobody's.
+    fn least_needed(&self, new: &Held) -> Option<usize> {
+        let of_site = || self.held.iter().enumerate().filter(|(_, held)| held.site() == new.site());
+        let times = |key| of_site().filter(|(_, held)| held.key_id() == key).count();
+        if times(new.key_id()) > 0 {
+            return None;
+        }
+        let twice = of_site().filter(|(_, held)| times(held.key_id()) > 1);
+        let first =
+            || of_site().min_by_key(|(_, held)| held.ends()).filter(|(_, held)| new.ends() > held.ends());
+        twice.min_by_key(|(_, held)| held.ends()).or_else(first).map(|(at, _)| at)
     }
 
     /// Forgets what does not hold any more: ended, or its CA is tainted, revoked, ended or under no root of ours. What seems to come from
@@ -199,14 +211,17 @@ impl Held {
         self.ca().and_then(Facts::site).unwrap_or_default()
     }
 
+    fn key_id(&self) -> &str {
+        self.endorsed.as_ref().map_or("", |endorsed| endorsed.authority().key_id.as_str())
+    }
+
     fn ends(&self) -> Option<OffsetDateTime> {
         self.endorsed.as_ref().and_then(|endorsed| endorsed.authority().expires_at)
     }
 
     /// Site, key and CA; what several have alike comes in the order of its arrival.
     fn order(&self) -> (&str, &str, &str) {
-        let key = self.endorsed.as_ref().map_or("", |endorsed| endorsed.authority().key_id.as_str());
-        (self.site(), key, self.ca().map_or("", |ca| ca.key_sha256.as_str()))
+        (self.site(), self.key_id(), self.ca().map_or("", |ca| ca.key_sha256.as_str()))
     }
 
     /// Which key of which CA, if it is believed.

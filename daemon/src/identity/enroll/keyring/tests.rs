@@ -177,6 +177,29 @@ fn no_site_crowds_out_another() {
 }
 
 #[test]
+fn a_full_site_keeps_every_key_that_signs() {
+    let fabric = Fabric::new("td");
+    let (before, now, trust) = (fabric.site("s1"), fabric.site("s1"), fabric.trust());
+    // Five issuers in the middle of a change of key and CA.
+    let mut ring = Keyring::default();
+    let keys: Vec<SigningKey> = (0..10).map(|_| key()).collect();
+    let both = |key| [endorsed(&before, key, 24), endorsed(&now, key, 24)];
+    let texts: Vec<Vec<u8>> = keys.iter().flat_map(both).collect();
+    assert!(heard(&mut ring, &texts, &trust).is_empty());
+    assert_eq!(ring.endorsed().count(), 20);
+    // Others come that live shorter: what is endorsed twice gives way, as long as there is such.
+    let others: Vec<Vec<u8>> = (0..15).map(|_| endorsed(&now, &key(), 23)).collect();
+    assert_eq!(heard(&mut ring, &others[..14], &trust), Vec::<String>::new());
+    let refused = heard(&mut ring, &others[14..], &trust);
+    assert!(refused.len() == 1 && refused[0].contains("no room"), "{refused:?}");
+    let held = key_ids(&ring);
+    assert!(held.len() == MAX_PER_SITE && keys.iter().all(|key| held.contains(&key.key_id())));
+    // And a second word for one of them takes nobody's place.
+    assert_eq!(heard(&mut ring, &texts, &trust).len(), 10);
+    assert_eq!(key_ids(&ring).len(), MAX_PER_SITE);
+}
+
+#[test]
 fn the_file_reads_back_and_is_bounded() {
     let fabric = Fabric::new("td");
     let mut ring = Keyring::default();

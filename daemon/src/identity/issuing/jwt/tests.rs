@@ -51,6 +51,9 @@ fn keys_survive_a_restart_and_so_does_the_sequence() {
     std::fs::write(&path, "{}").unwrap();
     let error = Keys::open(&site.config.state_dir).err().unwrap().to_string();
     assert!(error.contains("jwt-keys.json") && error.contains("not a file of keys"), "{error}");
+    std::fs::write(&path, r#"{"sequence":18446744073709551615,"content":"","keys":[]}"#).unwrap();
+    let error = Keys::open(&site.config.state_dir).err().unwrap().to_string();
+    assert!(error.contains("its sequence is above"), "{error}");
 }
 
 #[test]
@@ -145,7 +148,27 @@ fn without_its_file_no_key_comes_into_use() {
     let error = issuer.publish(&site.trust(), later(0)).err().unwrap().to_string();
     assert!(error.contains("jwt-keys.json"), "{error}");
     assert!(matches!(issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)), Err(Error::NoTokenKey)));
+    assert!(issuer.endorsements().is_empty(), "others hear of none");
     std::fs::remove_dir(site.config.state_dir.join("jwt-keys.json.new")).unwrap();
     issuer.publish(&site.trust(), later(0)).unwrap();
     issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
+}
+
+/// Minute by minute another one is made that can't be kept. Others must not take them for this site's keys, of which they hold so many.
+#[test]
+fn a_disk_that_is_full_at_the_change_of_the_key_leaves_others_with_the_one_that_signs() {
+    let site = site();
+    let issuer = site.issuer();
+    issuer.publish(&site.trust(), later(0)).unwrap();
+    let told = issuer.endorsements();
+    let draft = site.config.state_dir.join("jwt-keys.json.new");
+    std::fs::create_dir(&draft).unwrap();
+    for hours in 12..15 {
+        issuer.publish(&site.trust(), later(hours)).unwrap_err();
+        assert_eq!(issuer.endorsements(), told);
+        issuer.mint(&identity("/w"), &aud(), &WORKLOAD, later(hours)).unwrap();
+    }
+    std::fs::remove_dir(&draft).unwrap();
+    issuer.publish(&site.trust(), later(15)).unwrap();
+    assert_eq!((issuer.endorsements().len(), issuer.endorsements()[0] == told[0]), (2, true));
 }
