@@ -20,7 +20,7 @@ use isthmus_pki::{
 };
 use time::OffsetDateTime;
 
-use crate::identity::trust::Trust;
+use crate::identity::trust::{Trust, next_sequence};
 pub use file::Error as FileError;
 pub(in crate::identity) use keeper::Keeper;
 
@@ -76,6 +76,12 @@ pub struct Keyring {
 }
 
 impl Keyring {
+    /// An empty one, of a node that is new or has lost its file: it can't know which, so it numbers its keys from above what it may have
+    /// told before.
+    pub fn beginning(now: OffsetDateTime) -> Self {
+        Self { sequence: next_sequence(0, now), ..Self::default() }
+    }
+
     /// Takes what holds now and is new. Keys that this node signs with itself (`own`: their IDs) are no news.
     pub fn hear(
         &mut self,
@@ -94,7 +100,7 @@ impl Keyring {
                 refused.extend(self.take(text, own, trust, now).err());
             }
         }
-        self.number();
+        self.number(now);
         refused
     }
 
@@ -158,7 +164,7 @@ impl Keyring {
             held.endorsed = verified(&held.endorsement, trust, now).ok();
         }
         self.held.retain(|held| held.endorsed.is_some() || held.endorsement.is_early(now));
-        self.number();
+        self.number(now);
     }
 
     /// True if time alone has changed something: one has ended, or one is from the future.
@@ -167,12 +173,12 @@ impl Keyring {
     }
 
     /// Raises the sequence with each change of the keys.
-    fn number(&mut self) {
+    fn number(&mut self, now: OffsetDateTime) {
         let mut keys: Vec<String> = self.held.iter().filter_map(Held::name).collect();
         keys.sort_unstable();
         let content = if keys.is_empty() { String::new() } else { sha256_hex(keys.concat().as_bytes()) };
         if content != self.content {
-            (self.content, self.sequence) = (content, self.sequence.saturating_add(1));
+            (self.content, self.sequence) = (content, next_sequence(self.sequence, now));
         }
     }
 

@@ -44,6 +44,11 @@ impl Fabric {
     }
 }
 
+/// The sequence after one that was given at NOW: so many later changes, all within the second.
+fn later(changes: u64) -> u64 {
+    u64::try_from(NOW.unix_timestamp()).unwrap() + changes
+}
+
 fn key() -> SigningKey {
     SigningKey::new(Key::generate(Curve::P256).unwrap()).unwrap()
 }
@@ -67,7 +72,7 @@ fn what_a_live_site_ca_endorsed_is_taken_once_and_kept_when_it_is_not_said_again
     let texts = [endorsed(&s2, &b, 24), endorsed(&s1, &a, 24)];
     let mut ring = Keyring::default();
     assert_eq!(heard(&mut ring, &texts, &trust), Vec::<String>::new());
-    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id(), b.key_id()], 1));
+    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id(), b.key_id()], later(0)));
     let before = ring.clone();
     heard(&mut ring, &texts[..1], &trust);
     heard(&mut ring, &[], &trust);
@@ -76,9 +81,13 @@ fn what_a_live_site_ca_endorsed_is_taken_once_and_kept_when_it_is_not_said_again
     ring.review(&trust, NOW);
     assert_eq!(ring, before);
     heard(&mut ring, &[endorsed(&s1, &a, 30)], &trust);
-    assert_eq!((ring.endorsed().count(), ring.sequence()), (2, 1), "it lives longer and is the same key");
+    assert_eq!(
+        (ring.endorsed().count(), ring.sequence()),
+        (2, later(0)),
+        "it lives longer and is the same key"
+    );
     ring.review(&trust, hours(26));
-    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id()], 2));
+    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id()], later(26 * 3600)));
 }
 
 #[test]
@@ -134,7 +143,7 @@ fn a_ca_that_falls_takes_its_keys_with_it_and_no_others() {
     ] {
         let mut ring = ring.clone();
         ring.review(&under(policy.clone()), NOW);
-        assert_eq!((key_ids(&ring), ring.texts().count(), ring.sequence()), (vec![b.key_id()], 1, 2));
+        assert_eq!((key_ids(&ring), ring.texts().count(), ring.sequence()), (vec![b.key_id()], 1, later(1)));
         // Nor does it come back from those who have not heard.
         let refused = heard(&mut ring, &[endorsed(&s1, &a, 24)], &under(policy));
         assert!(refused.len() == 1 && key_ids(&ring) == [b.key_id()]);
@@ -154,8 +163,31 @@ fn a_clock_that_was_set_back_loses_nothing() {
     assert!(ring.is_due(OffsetDateTime::UNIX_EPOCH), "and looked at again");
     let mut again = Keyring::parse(ring.to_text().as_bytes()).unwrap();
     again.review(&fabric.trust(), NOW);
-    assert_eq!((again.endorsed().count(), again.sequence()), (1, 3));
+    assert_eq!((again.endorsed().count(), again.sequence()), (1, later(2)));
     assert!(!again.is_due(hours(24)) && again.is_due(hours(25)));
+}
+
+/// A number stands for one content and never goes back, not even if the file is gone with all that was in it.
+#[test]
+fn a_keyring_that_lost_its_file_goes_on_above_what_it_told() {
+    let (fabric, [a, b, c]) = (Fabric::new("td"), [key(), key(), key()]);
+    let (site, trust) = (fabric.site("s1"), fabric.trust());
+    let mut ring = Keyring::beginning(NOW);
+    for key in [&a, &b, &c] {
+        heard(&mut ring, &[endorsed(&site, key, 24)], &trust);
+    }
+    let told = ring.sequence();
+    let mut again = Keyring::beginning(NOW + Duration::minutes(1));
+    assert!(again.sequence() > told, "nothing is told that is not numbered higher");
+    again.hear(&[endorsed(&site, &a, 24)], &[], &trust, NOW + Duration::minutes(1));
+    assert_eq!((told, again.sequence()), (later(3), later(61)));
+    // A clock of the far future is not followed to where others lose digits.
+    let mut ring =
+        Keyring::parse(format!(r#"{{"sequence":{},"content":"","endorsements":[]}}"#, 1u64 << 50).as_bytes())
+            .unwrap();
+    heard(&mut ring, &[endorsed(&site, &a, 24)], &trust);
+    assert_eq!(ring.sequence(), 1 << 50);
+    assert!(Keyring::parse(ring.to_text().as_bytes()).is_ok());
 }
 
 #[test]

@@ -27,7 +27,11 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::{Error, Issuer, Requester};
-use crate::identity::{audit::Log, registration::Identity, trust::Trust};
+use crate::identity::{
+    audit::Log,
+    registration::Identity,
+    trust::{Trust, next_sequence},
+};
 use endorsing::{Endorsements, Renewed};
 use ring::Span;
 use store::Stored;
@@ -171,7 +175,7 @@ impl Issuer {
         if differs {
             // Once, not with every look at the keys.
             refused.iter().for_each(|error| tracing::warn!(%error, "a JWT key is not published"));
-            (next.sequence, next.content) = (next.sequence.saturating_add(1), content);
+            (next.sequence, next.content) = (next_sequence(next.sequence, now), content);
         }
         if changed || differs {
             // Before anybody sees it: a number never stands for two contents, and no key signs that a restart would lose.

@@ -13,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use super::{Error, Held, ring::Span};
-use crate::{identity::files, secret_file::Rule};
+use crate::{
+    identity::{files, trust::MAX_SEQUENCE},
+    secret_file::Rule,
+};
 
 /// Most keys in a file; two are usual.
 const MAX_KEYS: usize = 16;
-/// Highest sequence: others add to it, and JSON readers lose digits beyond 2^53.
-const MAX_SEQUENCE: u64 = 1 << 50;
 
 /// What is in the file.
 #[derive(Clone, Default)]

@@ -45,9 +45,12 @@ fn keys_survive_a_restart_and_so_does_the_sequence() {
     let first = site.issuer().publish(&site.trust(), later(0)).unwrap();
     let again = site.issuer().publish(&site.trust(), later(0)).unwrap();
     assert_eq!(first, again);
-    assert_eq!(first.sequence(), Some(1));
     let path = store::path(&site.config.state_dir);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    // Its file is gone: what it tells then has a higher number all the same.
+    std::fs::remove_file(&path).unwrap();
+    let anew = site.issuer().publish(&site.trust(), later(1)).unwrap();
+    assert!(anew.sequence() > first.sequence() && key_ids(&anew) != key_ids(&first));
     std::fs::write(&path, "{}").unwrap();
     let error = Keys::open(&site.config.state_dir).err().unwrap().to_string();
     assert!(error.contains("jwt-keys.json") && error.contains("not a file of keys"), "{error}");
@@ -64,7 +67,7 @@ fn a_key_is_in_the_bundle_before_it_signs_and_after() {
     // Ten minutes before half of its life: the next one is there, the first one signs.
     let soon = later(12) - Duration::from_secs(600);
     let both = issuer.publish(&site.trust(), soon).unwrap();
-    assert_eq!((key_ids(&both).len(), both.sequence()), (2, Some(2)));
+    assert!(key_ids(&both).len() == 2 && both.sequence() > first.sequence());
     let token = issuer.mint(&identity("/w"), &aud(), &WORKLOAD, soon).unwrap();
     jwt::validate(&token.token, "db", &TrustStore::from(first.clone()), soon.into()).unwrap();
     // Then the next one signs, and whoever has the bundle of before can check it; the first one's tokens still hold.
@@ -74,7 +77,7 @@ fn a_key_is_in_the_bundle_before_it_signs_and_after() {
     assert!(jwt::validate(&token.token, "db", &TrustStore::from(first.clone()), after.into()).is_err());
     assert_eq!(key_ids(&issuer.publish(&site.trust(), after).unwrap()), key_ids(&both));
     let end = issuer.publish(&site.trust(), later(14)).unwrap();
-    assert_eq!((key_ids(&end).len(), end.sequence()), (1, Some(3)));
+    assert!(key_ids(&end).len() == 1 && end.sequence() > both.sequence());
     assert!(!key_ids(&first).contains(&key_ids(&end)[0]));
 }
 
