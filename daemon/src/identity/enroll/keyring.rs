@@ -14,11 +14,11 @@ mod keeper;
 mod tests;
 
 use isthmus_pki::{
-    facts::Facts,
+    facts::{Facts, utc},
     jwt::{Endorsed, Endorsement, Error},
     key::sha256_hex,
 };
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use crate::identity::trust::{Trust, next_sequence};
 pub use file::Error as FileError;
@@ -29,6 +29,11 @@ const MAX_KEYS: usize = 160;
 /// Most of them of one site: five issuers, each with the key that signs and the next one, endorsed by the CA of before and by this one, and
 /// some more.
 const MAX_PER_SITE: usize = 24;
+/// How much longer an endorsement must last to take the place of another. Each new one is a file to sync and something to tell everybody:
+/// no CA can keep a fabric busy by adding a second at a time.
+const LONGER: Duration = Duration::HOUR;
+/// How far ahead one may end. A key signs for a day: one that ends later is none of ours.
+const LONGEST: Duration = Duration::hours(48);
 /// Most texts of one answer that are looked at.
 const MAX_HEARD: usize = 2 * MAX_KEYS;
 
@@ -41,6 +46,9 @@ pub enum Refused {
     /// Not text.
     #[error("an endorsement of a JWT key is not UTF-8")]
     NotText,
+    /// Beyond [`LONGEST`].
+    #[error("a JWT key was endorsed until {0}, and none signs for longer than two days")]
+    EndsLate(String),
     /// Of somebody else's keys: those come by federation.
     #[error("a JWT key of trust domain {0} was endorsed, which is not ours; its keys come with its bundle")]
     OtherDomain(String),
@@ -120,10 +128,10 @@ impl Keyring {
         self.insert(Held { endorsement, endorsed: Some(endorsed) })
     }
 
-    /// In place of one of the same key by the same CA that ends earlier, else where there is room for its site.
+    /// In place of one of the same key by the same CA that ends [`LONGER`] before, else where there is room for its site.
     fn insert(&mut self, new: Held) -> Result<(), Refused> {
         if let Some(same) = self.held.iter_mut().find(|held| held.is_same(&new)) {
-            if new.ends() > same.ends() {
+            if new.outlives(same) {
                 *same = new;
             }
             return Ok(());
@@ -144,7 +152,7 @@ impl Keyring {
     }
 
     /// The place of the site that goes to a new key: of one that another CA endorses as well, so that its tokens stay good; else of the one
-    /// that ends first, if the new one ends later. One more word for a key that is here takes nobody's.
+    /// that ends first, if the new one ends [`LONGER`] after. One more word for a key that is here takes nobody's.
     fn least_needed(&self, new: &Held) -> Option<usize> {
         let of_site = || self.held.iter().enumerate().filter(|(_, held)| held.site() == new.site());
         let times = |key| of_site().filter(|(_, held)| held.key_id() == key).count();
@@ -152,8 +160,7 @@ impl Keyring {
             return None;
         }
         let twice = of_site().filter(|(_, held)| times(held.key_id()) > 1);
-        let first =
-            || of_site().min_by_key(|(_, held)| held.ends()).filter(|(_, held)| new.ends() > held.ends());
+        let first = || of_site().min_by_key(|(_, held)| held.ends()).filter(|(_, held)| new.outlives(held));
         twice.min_by_key(|(_, held)| held.ends()).or_else(first).map(|(at, _)| at)
     }
 
@@ -201,10 +208,12 @@ impl Keyring {
 
 fn verified(endorsement: &Endorsement, trust: &Trust, now: OffsetDateTime) -> Result<Endorsed, Refused> {
     let endorsed = endorsement.verify(trust.store(), now)?;
-    if endorsed.trust_domain() == trust.domain() {
-        Ok(endorsed)
-    } else {
-        Err(Refused::OtherDomain(endorsed.trust_domain().to_string()))
+    if endorsed.trust_domain() != trust.domain() {
+        return Err(Refused::OtherDomain(endorsed.trust_domain().to_string()));
+    }
+    match endorsed.authority().expires_at.filter(|end| *end > now.saturating_add(LONGEST)) {
+        Some(end) => Err(Refused::EndsLate(utc(end.unix_timestamp()))),
+        None => Ok(endorsed),
     }
 }
 
@@ -223,6 +232,14 @@ impl Held {
 
     fn ends(&self) -> Option<OffsetDateTime> {
         self.endorsed.as_ref().and_then(|endorsed| endorsed.authority().expires_at)
+    }
+
+    fn outlives(&self, other: &Self) -> bool {
+        match (self.ends(), other.ends()) {
+            (Some(own), Some(other)) => own >= other.saturating_add(LONGER),
+            (own, None) => own.is_some(),
+            (None, Some(_)) => false,
+        }
     }
 
     /// Site, key and CA; what several have alike comes in the order of its arrival.

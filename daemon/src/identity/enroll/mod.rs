@@ -31,7 +31,7 @@ mod token;
 mod tokens;
 
 pub use disk::WriteError;
-pub use fleet::{Fleet, NodeReport, Seen, TrustState};
+pub use fleet::{Fleet, NodeReport, Seen, Told, TrustState, View};
 pub(super) use keyring::Keeper;
 pub use keyring::{FileError as KeyringError, Keyring, Refused as KeyRefused};
 pub use peers::Peer;

@@ -167,6 +167,36 @@ fn a_clock_that_was_set_back_loses_nothing() {
     assert!(!again.is_due(hours(24)) && again.is_due(hours(25)));
 }
 
+#[test]
+fn one_that_ends_a_little_later_is_no_news_and_one_that_ends_far_too_late_is_refused() {
+    let (fabric, key) = (Fabric::new("td"), key());
+    let (site, trust) = (fabric.site("s1"), fabric.trust());
+    let until = |end| {
+        let made = jwt::endorse(&site, &key.public(), hours(24) + end, NOW).unwrap();
+        made.as_str().as_bytes().to_vec()
+    };
+    let mut ring = Keyring::default();
+    heard(&mut ring, &[until(Duration::ZERO)], &trust);
+    let before = ring.to_text();
+    for later in [Duration::SECOND, Duration::HOUR - Duration::SECOND] {
+        assert!(heard(&mut ring, &[until(later)], &trust).is_empty());
+        assert_eq!(ring.to_text(), before, "{later}");
+    }
+    heard(&mut ring, &[until(Duration::HOUR)], &trust);
+    assert!(ring.to_text() != before && ring.endorsed().count() == 1);
+    let refused = heard(&mut ring, &[endorsed(&site, &key, 49)], &trust);
+    assert!(refused.len() == 1 && refused[0].contains("longer than two days"), "{refused:?}");
+    // A full site's places are changed by those that last an hour longer alone.
+    let keys: Vec<SigningKey> = (0..=MAX_PER_SITE).map(|_| self::key()).collect();
+    let texts: Vec<Vec<u8>> = keys.iter().map(|key| endorsed(&site, key, 26)).collect();
+    heard(&mut ring, &texts, &trust);
+    let full = ring.to_text();
+    let a_little =
+        jwt::endorse(&site, &self::key().public(), hours(26) + Duration::minutes(59), NOW).unwrap();
+    assert!(heard(&mut ring, &[a_little.as_str().as_bytes().to_vec()], &trust)[0].contains("no room"));
+    assert_eq!(ring.to_text(), full);
+}
+
 /// A number stands for one content and never goes back, not even if the file is gone with all that was in it.
 #[test]
 fn a_keyring_that_lost_its_file_goes_on_above_what_it_told() {

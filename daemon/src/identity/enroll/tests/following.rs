@@ -82,7 +82,7 @@ async fn a_word_that_never_ends_makes_a_node_renew_a_few_times_and_no_more() {
     let remote = member.handle.loaded().remote.clone().unwrap();
     let ca = issuer.handle.rotation().unwrap().state().active().unwrap().key.clone();
     let other = KeyHash::of_spki(b"of no CA");
-    let told = (**issuer.handle.fleet().state().borrow()).clone();
+    let told = issuer.handle.fleet().state().borrow().ours.state.clone();
     let until = std::time::Instant::now() + Duration::from_secs(5);
     let lists = [vec![ca.clone()], vec![other.clone(), ca.clone()], vec![ca, other]];
     for cas in lists.iter().cycle() {
