@@ -9,6 +9,8 @@
 //! The first attempt is at a random moment between a quarter and a third of the life. So whenever every issuer dies, even in the
 //! second before that attempt, two thirds of the life are left: 16 of 24 hours.
 
+use std::collections::BTreeSet;
+
 use crate::{keyhash::KeyHash, profile};
 
 /// Least part of the life before the first attempt, in parts of [`WHOLE`].
@@ -93,6 +95,12 @@ impl RenewWithin {
     /// Is what this CA issued meant? By the hash of its key.
     pub fn concerns(&self, ca: &str) -> bool {
         self.cas.iter().any(|left| left.as_str() == ca)
+    }
+
+    /// Does whoever follows this follow the other too? Then it names the same CAs, in whatever order, and leaves no more time.
+    pub fn says_all_of(&self, other: &Self) -> bool {
+        let set = |order: &Self| order.cas.iter().cloned().collect::<BTreeSet<_>>();
+        self.seconds <= other.seconds && set(self) == set(other)
     }
 
     /// When somebody who hears of it at `now` renews: `jitter` of 0 is at once, of `u16::MAX` the end of the span.
@@ -269,6 +277,25 @@ mod tests {
         assert_eq!(wait(u32::MAX, RETRY_MAX, u16::MAX), 150);
         let short = Renewal::new(Life { not_before: 0, made_at: 0, not_after: 60 }, 0);
         assert_eq!(short.longest_wait(), RETRY_MIN);
+    }
+
+    #[test]
+    fn a_word_is_the_same_in_any_order() {
+        let word = |digits: &str, seconds| RenewWithin {
+            cas: digits.chars().map(|d| KeyHash::parse(&d.to_string().repeat(64)).unwrap()).collect(),
+            seconds,
+        };
+        let said = word("ab", 5);
+        for (other, known) in [
+            (word("ab", 5), true),
+            (word("ba", 5), true),
+            (word("bab", 60), true),
+            (word("ab", 4), false),
+            (word("a", 5), false),
+            (word("abc", 5), false),
+        ] {
+            assert_eq!(said.says_all_of(&other), known, "{other:?}");
+        }
     }
 
     #[test]

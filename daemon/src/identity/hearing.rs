@@ -49,8 +49,9 @@ impl Handle {
         !taken.refused
     }
 
-    /// Takes an issuer's word that site CAs were left: what is held for workloads is renewed.
-    fn obey(&self, order: Option<&RenewWithin>) {
+    /// Takes an issuer's word that site CAs were left: what is held for workloads is renewed. One that can't be followed yet is followed
+    /// when it is said again here.
+    pub(super) fn obey(&self, order: Option<&RenewWithin>) {
         let mut loaded = self.loaded();
         let Some(remote) = loaded.remote.clone().filter(|remote| remote.follow(order, SystemTime::now()))
         else {

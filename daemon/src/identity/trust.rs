@@ -1,8 +1,19 @@
 //! What this node believes: the bundle of its own trust domain and those it federates with.
 
 use isthmus_pki::{Bundle, Crl, Facts, TrustDomain, TrustStore, verify::Policy};
+use time::OffsetDateTime;
 
 use super::certificates::{CertificateInfo, Kind};
+
+/// Highest of the numbers that a bundle's sequence is the sum of: far from where that could overflow, or JSON readers lose digits.
+pub(super) const MAX_SEQUENCE: u64 = 1 << 50;
+
+/// The number after `last`, of a change at `now`. Never back, and about the time of the change, so that a node which lost its state goes
+/// on above what it told before.
+pub(super) fn next_sequence(last: u64, now: OffsetDateTime) -> u64 {
+    let clock = u64::try_from(now.unix_timestamp()).unwrap_or(0);
+    last.saturating_add(1).max(clock).min(MAX_SEQUENCE)
+}
 
 /// Whole, and replaced as a whole: whoever holds one sees no mixture of old and new.
 #[derive(Clone, Debug, PartialEq, Eq)]

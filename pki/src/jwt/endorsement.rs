@@ -4,12 +4,16 @@
 //! endorsement closes that gap. It is a [statement](crate::statement) of the site CA, of type "isthmus-jwt-authority":
 //!
 //! ```text
-//! payload {"trust_domain": "...", "jwk": {the public key}, "kid": "...", "iat": seconds, "exp": seconds}
+//! payload {"trust_domain": "...", "jwk": {the public key}, "kid": "...", "iat": seconds, "exp": seconds,
+//!          "cas": [SHA-256 of the key of each CA that had endorsed the key before; left out where there is none]}
 //! ```
 //!
 //! The CA is verified against the domain's roots, its revocations and the policy; the key then ends with the endorsement, which never
 //! outlives the CA, and speaks only for the IDs that the CA may issue. `kid` is the key's thumbprint (RFC 7638): so no site can give its
 //! key the name of another's.
+//!
+//! A key that outlives a change of the site CA lay on one disk with each of those CAs: it falls with any of them that is tainted, wherever
+//! the later CA's endorsement is held. So that endorsement names them.
 
 use std::sync::Arc;
 
@@ -22,6 +26,7 @@ use crate::{
     bundle::TrustStore,
     facts::Facts,
     id::TrustDomain,
+    keyhash::KeyHash,
     statement::{self, Kind},
     verify,
 };
@@ -30,6 +35,8 @@ use crate::{
 pub const ENDORSEMENT_TYPE: &str = "isthmus-jwt-authority";
 /// Longest endorsement that is looked at, in bytes.
 const MAX_LEN: usize = 16 << 10;
+/// Most CAs that have endorsed a key before: it lives for a day, and each was signed by the root in between.
+const MAX_EARLIER: usize = 16;
 const KIND: Kind = Kind { typ: ENDORSEMENT_TYPE, longest: MAX_LEN };
 
 /// An endorsement as text; [`Endorsement::verify`] says whether it holds.
@@ -65,7 +72,8 @@ impl Endorsed {
     }
 }
 
-/// Endorses a JWT key with a site CA until `expires_at`, or until the CA's own end if that is earlier.
+/// Endorses a JWT key with a site CA until `expires_at`, or until the CA's own end if that is earlier. CAs that have endorsed it before
+/// are named with [`Authority::endorsed_before_by`].
 pub fn endorse(
     ca: &authority::Authority,
     key: &Authority,
@@ -83,13 +91,22 @@ pub fn endorse(
     if exp <= now.unix_timestamp() {
         return Err(Error::Claim("exp", "must be in the future"));
     }
-    let payload = json!({
+    let mut payload = json!({
         "trust_domain": ca.trust_domain().as_str(),
         "jwk": key.key.to_jwk(),
         "kid": key.key_id,
         "iat": now.unix_timestamp(),
         "exp": exp,
     });
+    match key.earlier.len() {
+        0 => {}
+        1..=MAX_EARLIER => payload["cas"] = json!(*key.earlier),
+        more => {
+            return Err(Error::Endorser(format!(
+                "{more} site CAs have endorsed the JWT key before; more than {MAX_EARLIER} can't be named: wait for the next key"
+            )));
+        }
+    }
     Ok(Endorsement(statement::seal(KIND, payload.to_string().as_bytes(), ca)?))
 }
 
@@ -115,6 +132,7 @@ impl Endorsement {
         let trust_domain = trust_domain(&payload)?;
         let (ca, root) = verify::verify_ca(&opened.signer, store, &trust_domain, now).map_err(Box::new)?;
         let authority = authority(&payload, ca, now)?;
+        authority.check_earlier(store, &trust_domain)?;
         Ok(Endorsed { trust_domain, root_sha256: root.sha256, authority })
     }
 
@@ -133,7 +151,7 @@ fn trust_domain(payload: &Map<String, Value>) -> Result<TrustDomain, Error> {
 }
 
 fn authority(payload: &Map<String, Value>, ca: Facts, now: OffsetDateTime) -> Result<Authority, Error> {
-    let members = ["trust_domain", "jwk", "kid", "iat", "exp"];
+    let members = ["trust_domain", "jwk", "kid", "iat", "exp", "cas"];
     if payload.keys().any(|name| !members.contains(&name.as_str())) {
         return Err(Error::Claim("endorsement", "has members that this version does not know"));
     }
@@ -148,5 +166,15 @@ fn authority(payload: &Map<String, Value>, ca: Facts, now: OffsetDateTime) -> Re
     if payload.get("kid").and_then(Value::as_str) != Some(&key_id) {
         return Err(Error::Claim("kid", "must be the thumbprint (RFC 7638) of \"jwk\""));
     }
-    Ok(Authority { key_id, key, expires_at: Some(ends), endorser: Some(Arc::new(ca)) })
+    let earlier = earlier(payload)?;
+    Ok(Authority { key_id, key, expires_at: Some(ends), endorser: Some(Arc::new(ca)), earlier })
+}
+
+fn earlier(payload: &Map<String, Value>) -> Result<Arc<[KeyHash]>, Error> {
+    let Some(value) = payload.get("cas") else { return Ok(Arc::default()) };
+    let hashes = |list: &Vec<Value>| -> Option<Arc<[KeyHash]>> {
+        list.iter().map(|ca| KeyHash::parse(ca.as_str()?).ok()).collect()
+    };
+    let list = value.as_array().filter(|list| (1..=MAX_EARLIER).contains(&list.len()));
+    list.and_then(hashes).ok_or(Error::Claim("cas", "must be 1 to 16 SHA-256 in lower-case hex digits"))
 }

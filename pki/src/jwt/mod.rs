@@ -4,7 +4,8 @@
 //! 1. size, three parts, canonical base64url, a JSON header without a key twice;
 //! 2. `alg` is one of RS, ES, PS with 256, 384, 512; the header has `alg`, `kid`, `typ` and nothing else; `typ` is `JWT` or `JOSE`;
 //! 3. `sub` is a SPIFFE ID with a path; its trust domain's bundle has the key `kid`;
-//! 4. of those who endorsed the key one may still vouch for `sub` (not tainted, not revoked, its site's paths);
+//! 4. of those who endorsed the key one may still vouch for `sub` (not tainted, not revoked, its site's paths), and none is tainted that
+//!    had endorsed it before that one;
 //! 5. the key is of the kind that `alg` takes, and the signature holds;
 //! 6. `exp`, `nbf`, `iat` fit the clock within [`LEEWAY`], and the audience is among `aud`.
 //!
@@ -31,7 +32,9 @@ use crate::{
     bundle::TrustStore,
     facts::{Facts, utc},
     id::{self, SpiffeId, TrustDomain},
-    json, statement, verify,
+    json,
+    keyhash::KeyHash,
+    statement, verify,
 };
 pub use endorsement::{ENDORSEMENT_TYPE, Endorsed, Endorsement, endorse};
 pub use jwk::{EcCurve, Error as KeyError, PublicKey};
@@ -123,6 +126,11 @@ pub enum Error {
     /// The site CA that endorsed the key does not vouch any more, or not for this ID or key.
     #[error("{0}")]
     Refused(#[from] Box<verify::Error>),
+    /// The CA that endorsed the key is believed; one that had done so before is not.
+    #[error(
+        "the site CA with key {0} is tainted, and it had endorsed this JWT key too: whoever has the one may have the other; wait for the site's next key"
+    )]
+    EarlierTainted(KeyHash),
     /// The signature does not hold.
     #[error("the token's signature does not hold")]
     Signature,
@@ -172,12 +180,25 @@ pub struct Authority {
     pub expires_at: Option<OffsetDateTime>,
     /// The site CA that vouches for it, in our own trust domain; other domains' keys are vouched for by their bundle alone.
     endorser: Option<Arc<Facts>>,
+    /// Site CAs that have endorsed it before that one.
+    earlier: Arc<[KeyHash]>,
 }
 
 impl Authority {
     /// A key as a foreign bundle or a private key has it: nobody has endorsed it.
     pub(crate) fn new(key_id: String, key: PublicKey) -> Self {
-        Self { key_id, key, expires_at: None, endorser: None }
+        Self { key_id, key, expires_at: None, endorser: None, earlier: Arc::default() }
+    }
+
+    /// The same key; these site CAs have endorsed it, so that it falls with each of them.
+    pub fn endorsed_before_by(self, cas: impl IntoIterator<Item = KeyHash>) -> Self {
+        Self { earlier: cas.into_iter().collect(), ..self }
+    }
+
+    fn check_earlier(&self, store: &TrustStore, trust_domain: &TrustDomain) -> Result<(), Error> {
+        let Some(policy) = store.policy_of(trust_domain) else { return Ok(()) };
+        let tainted = self.earlier.iter().find(|ca| policy.is_tainted(ca.as_str()));
+        tainted.map_or(Ok(()), |ca| Err(Error::EarlierTainted(ca.clone())))
     }
 
     /// The site CA that endorsed it.
@@ -266,6 +287,7 @@ fn check_authority(
     if let Some(end) = authority.expires_at.filter(|end| *end < now) {
         return Err(Error::KeyExpired { key_id: shown(&authority.key_id), at: utc(end.unix_timestamp()) });
     }
+    authority.check_earlier(store, id.trust_domain())?;
     match &authority.endorser {
         Some(ca) => verify::check_ca(ca, store, id).map_err(|reason| Box::new(reason).into()),
         None => Ok(()),

@@ -6,7 +6,7 @@
 use std::{
     path::Path,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use isthmus_pki::{
@@ -22,6 +22,7 @@ use super::{
     client::{self, As},
     fleet::TrustState,
     join::{self, Pending},
+    pace::Pace,
     token::{NotAToken, Token},
 };
 use crate::identity::{
@@ -85,6 +86,7 @@ pub(in crate::identity) async fn run(handle: Handle, view: watch::Sender<View>, 
         handle,
         heard: heard.clone(),
         span: None,
+        pace: Pace::default(),
         view,
         live: live.clone(),
         config: None,
@@ -119,6 +121,8 @@ struct Agent {
     heard: watch::Receiver<Option<Arc<TrustState>>>,
     /// Within how many seconds the SVID in use is to be renewed, since its CA was left: its moment was drawn.
     span: Option<u32>,
+    /// How often an issuer's word is followed.
+    pace: Pace,
     /// The configuration that was followed last: another one may have what was missing.
     config: Option<Arc<Config>>,
     /// Whose renewal `renewal` is.
@@ -177,11 +181,14 @@ impl Agent {
     fn obey(&mut self, standing: &Standing) {
         let heard = self.heard.borrow().clone();
         let order = heard.as_ref().and_then(|state| state.renew.as_ref());
+        // The same for workloads: said when it came, and here again if it was too soon then.
+        self.handle.obey(order);
         let (Some(order), Some(own), Some(renewal)) = (order, &standing.own, &mut self.renewal) else {
             return;
         };
         if own.ca_key().is_none_or(|ca| !order.concerns(&ca))
             || self.span.is_some_and(|span| span <= order.seconds)
+            || !self.pace.allow(Instant::now())
         {
             return;
         }

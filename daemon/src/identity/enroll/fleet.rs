@@ -62,13 +62,13 @@ pub struct TrustState {
 impl TrustState {
     /// What nodes of other sites are told: the JWT keys, and which CAs are tainted. Both are signed by the CAs that they are about; a
     /// charter and what roots revoked every site gets from its own operators.
-    pub(super) fn for_other_sites(&self) -> Self {
+    fn for_other_sites(&self) -> Self {
         let (jwt_endorsements, taints) = (self.jwt_endorsements.clone(), self.taints.clone());
         Self { jwt_endorsements, taints, ..Self::default() }
     }
 
     /// Equal for equal states.
-    pub(super) fn version(&self) -> Vec<u8> {
+    fn version(&self) -> Vec<u8> {
         let mut text = Vec::new();
         let lists = [&self.jwt_endorsements, &self.crls, &self.taints];
         let parts = std::iter::once(&self.charter).chain(lists.into_iter().flatten());
@@ -95,16 +95,63 @@ impl From<wire::SyncResponse> for TrustState {
     }
 }
 
-impl From<TrustState> for wire::SyncResponse {
-    fn from(state: TrustState) -> Self {
+/// A state as it is told, with what it is known by: reckoned once for each change, however many wait for it.
+#[derive(Debug)]
+pub struct View {
+    /// What is told.
+    pub state: TrustState,
+    /// Equal for equal states.
+    version: Vec<u8>,
+    /// The same without the keys, which change more often than what is believed less.
+    but_keys: Vec<u8>,
+}
+
+impl View {
+    fn new(state: TrustState) -> Arc<Self> {
         let version = state.version();
-        let TrustState { charter, jwt_endorsements, crls, taints, renew } = state;
+        let but_keys = TrustState { jwt_endorsements: Vec::new(), ..state.clone() }.version();
+        Arc::new(Self { state, version, but_keys })
+    }
+
+    /// Is this the state that a caller says it knows?
+    pub(super) fn is_known_as(&self, version: &[u8]) -> bool {
+        self.version == version
+    }
+
+    /// Does nothing differ but the keys?
+    pub(super) fn differs_by_keys_at_most(&self, other: &Self) -> bool {
+        self.but_keys == other.but_keys
+    }
+
+    /// As it goes over the wire.
+    pub(super) fn answer(&self) -> wire::SyncResponse {
+        let TrustState { charter, jwt_endorsements, crls, taints, renew } = self.state.clone();
         let renew = renew.map(|RenewWithin { cas, seconds }| wire::RenewWithin {
             cas: cas.into_iter().map(String::from).collect(),
             seconds,
         });
         let state = wire::TrustState { charter, jwt_endorsements, crls, taints };
-        Self { state: Some(state), version, renew }
+        wire::SyncResponse { state: Some(state), version: self.version.clone(), renew }
+    }
+}
+
+/// What nodes are told that ask.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Those of the own site.
+    pub ours: Arc<View>,
+    /// Those of others.
+    pub others: Arc<View>,
+}
+
+impl Told {
+    fn new(state: TrustState) -> Self {
+        Self { others: View::new(state.for_other_sites()), ours: View::new(state) }
+    }
+
+    /// What a node is told; `ours`: it is of the own site.
+    pub(super) fn view(&self, ours: bool) -> &Arc<View> {
+        if ours { &self.ours } else { &self.others }
     }
 }
 
@@ -164,14 +211,15 @@ impl NodeReport {
 #[derive(Clone)]
 pub struct Fleet {
     nodes: Arc<Mutex<BTreeMap<SpiffeId, Seen>>>,
-    state: watch::Sender<Arc<TrustState>>,
+    state: watch::Sender<Told>,
     /// Waits for these nodes, and remembers them over a restart.
     rotation: Option<Rotation>,
 }
 
 impl Default for Fleet {
     fn default() -> Self {
-        Self { nodes: Arc::default(), state: watch::Sender::new(Arc::default()), rotation: None }
+        let nothing = Told::new(TrustState::default());
+        Self { nodes: Arc::default(), state: watch::Sender::new(nothing), rotation: None }
     }
 }
 
@@ -203,17 +251,22 @@ impl Fleet {
 
     /// Tells every node that asks, and those that wait for it.
     pub fn publish(&self, state: TrustState) {
+        if self.state.borrow().ours.state == state {
+            return;
+        }
+        // Reckoned before the lock is taken that all who wait share.
+        let told = Told::new(state);
         self.state.send_if_modified(|now| {
-            let differs = **now != state;
+            let differs = now.ours.version != told.ours.version;
             if differs {
-                *now = Arc::new(state);
+                *now = told;
             }
             differs
         });
     }
 
     /// What is told, and word of each change.
-    pub fn state(&self) -> watch::Receiver<Arc<TrustState>> {
+    pub fn state(&self) -> watch::Receiver<Told> {
         self.state.subscribe()
     }
 
@@ -260,7 +313,7 @@ mod tests {
     #[test]
     fn what_an_issuer_says_arrives_and_is_bounded() {
         let told = TrustState { charter: vec![1], renew: renew(&["a", "b"], 7), ..Default::default() };
-        assert_eq!(TrustState::from(wire::SyncResponse::from(told.clone())), told);
+        assert_eq!(TrustState::from(View::new(told.clone()).answer()), told);
         assert_eq!(TrustState::from(wire::SyncResponse::default()), TrustState::default());
         let cas = ["x", &"A".repeat(64)].map(str::to_owned).into_iter();
         let cas = cas.chain((0..1000).map(|n| format!("{n:064x}"))).collect();
@@ -309,6 +362,20 @@ mod tests {
         assert!(!state.has_changed().unwrap());
         fleet.publish(TrustState { charter: vec![1], ..Default::default() });
         assert!(state.has_changed().unwrap());
-        assert_eq!(state.borrow_and_update().charter, [1]);
+        assert_eq!(state.borrow_and_update().ours.state.charter, [1]);
+    }
+
+    #[test]
+    fn views_are_told_apart_by_what_differs() {
+        let view = |charter, key| {
+            let (charter, jwt_endorsements) = (vec![charter], vec![vec![key]]);
+            View::new(TrustState { charter, jwt_endorsements, ..Default::default() })
+        };
+        let first = view(1, 1);
+        assert!(view(1, 1).is_known_as(&first.version) && !view(1, 2).is_known_as(&first.version));
+        assert!(first.differs_by_keys_at_most(&view(1, 2)) && !first.differs_by_keys_at_most(&view(2, 1)));
+        let told = Told::new(first.state.clone());
+        assert!(told.view(true).is_known_as(&first.version));
+        assert_eq!(told.view(false).state, first.state.for_other_sites());
     }
 }

@@ -14,21 +14,27 @@ mod keeper;
 mod tests;
 
 use isthmus_pki::{
-    facts::Facts,
+    facts::{Facts, utc},
     jwt::{Endorsed, Endorsement, Error},
     key::sha256_hex,
     verify,
 };
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
-use crate::identity::trust::Trust;
+use crate::identity::trust::{Trust, next_sequence};
 pub use file::Error as FileError;
 pub(in crate::identity) use keeper::{Keeper, Taken};
 
 /// Most endorsements: with those of our own and every root still a bundle that others read (SPIFFE bundle documents end at 256 keys).
 const MAX_KEYS: usize = 160;
-/// Most of them of one site.
-const MAX_PER_SITE: usize = 16;
+/// Most of them of one site: five issuers, each with the key that signs and the next one, endorsed by the CA of before and by this one, and
+/// some more.
+const MAX_PER_SITE: usize = 24;
+/// How much longer an endorsement must last to take the place of another. Each new one is a file to sync and something to tell everybody:
+/// no CA can keep a fabric busy by adding a second at a time.
+const LONGER: Duration = Duration::HOUR;
+/// How far ahead one may end. A key signs for a day: one that ends later is none of ours.
+const LONGEST: Duration = Duration::hours(48);
 /// Most texts of one answer that are looked at.
 const MAX_HEARD: usize = 2 * MAX_KEYS;
 
@@ -41,10 +47,13 @@ pub enum Refused {
     /// Not text.
     #[error("an endorsement of a JWT key is not UTF-8")]
     NotText,
+    /// Beyond [`LONGEST`].
+    #[error("a JWT key was endorsed until {0}, and none signs for longer than two days")]
+    EndsLate(String),
     /// Of somebody else's keys: those come by federation.
     #[error("a JWT key of trust domain {0} was endorsed, which is not ours; its keys come with its bundle")]
     OtherDomain(String),
-    /// [`MAX_KEYS`], or [`MAX_PER_SITE`] that all end later.
+    /// [`MAX_KEYS`], or [`MAX_PER_SITE`] of different keys that all end later.
     #[error(
         "no room for another JWT key of site {site:?}: {MAX_KEYS} are kept, {MAX_PER_SITE} of them of one site"
     )]
@@ -76,6 +85,12 @@ pub struct Keyring {
 }
 
 impl Keyring {
+    /// An empty one, of a node that is new or has lost its file: it can't know which, so it numbers its keys from above what it may have
+    /// told before.
+    pub fn beginning(now: OffsetDateTime) -> Self {
+        Self { sequence: next_sequence(0, now), ..Self::default() }
+    }
+
     /// Takes what holds now and is new. Keys that this node signs with itself (`own`: their IDs) are no news.
     pub fn hear(
         &mut self,
@@ -94,7 +109,7 @@ impl Keyring {
                 refused.extend(self.take(text, own, trust, now).err());
             }
         }
-        self.number();
+        self.number(now);
         refused
     }
 
@@ -114,39 +129,52 @@ impl Keyring {
         self.insert(Held { endorsement, endorsed: Some(endorsed) })
     }
 
-    /// In place of one of the same key by the same CA that ends earlier, else where there is room for its site.
+    /// In place of one of the same key by the same CA that ends [`LONGER`] before, else where there is room for its site.
     fn insert(&mut self, new: Held) -> Result<(), Refused> {
         if let Some(same) = self.held.iter_mut().find(|held| held.is_same(&new)) {
-            if new.ends() > same.ends() {
+            if new.outlives(same) {
                 *same = new;
             }
             return Ok(());
         }
+        self.make_room(&new)?;
+        let at = self.held.partition_point(|held| held.order() < new.order());
+        self.held.insert(at, new);
+        Ok(())
+    }
+
+    fn make_room(&mut self, new: &Held) -> Result<(), Refused> {
         let full = || Refused::Full { site: new.site().into() };
-        let of_site = self.held.iter().enumerate().filter(|(_, held)| held.site() == new.site());
-        if of_site.clone().count() >= MAX_PER_SITE {
-            let (first, ends) =
-                of_site.map(|(at, held)| (at, held.ends())).min_by_key(|(_, ends)| *ends).ok_or_else(full)?;
-            if ends >= new.ends() {
-                return Err(full());
-            }
-            self.held.remove(first);
+        if self.held.iter().filter(|held| held.site() == new.site()).count() >= MAX_PER_SITE {
+            let at = self.least_needed(new).ok_or_else(full)?;
+            self.held.remove(at);
         }
         if self.held.len() >= MAX_KEYS {
             // What is not believed is only kept for the case that the clock is wrong.
             let idle = self.held.iter().position(|held| held.endorsed.is_none()).ok_or_else(full)?;
             self.held.remove(idle);
         }
-        let at = self.held.partition_point(|held| held.order() < new.order());
-        self.held.insert(at, new);
         Ok(())
+    }
+
+    /// The place of the site that goes to a new key: of one that another CA endorses as well, so that its tokens stay good; else of the one
+    /// that ends first, if the new one ends [`LONGER`] after. One more word for a key that is here takes nobody's.
+    fn least_needed(&self, new: &Held) -> Option<usize> {
+        let of_site = || self.held.iter().enumerate().filter(|(_, held)| held.site() == new.site());
+        let times = |key| of_site().filter(|(_, held)| held.key_id() == key).count();
+        if times(new.key_id()) > 0 {
+            return None;
+        }
+        let twice = of_site().filter(|(_, held)| times(held.key_id()) > 1);
+        let first = || of_site().min_by_key(|(_, held)| held.ends()).filter(|(_, held)| new.outlives(held));
+        twice.min_by_key(|(_, held)| held.ends()).or_else(first).map(|(at, _)| at)
     }
 
     /// Forgets what does not hold any more: ended, or its CA is tainted, revoked, ended or under no root of ours. What seems to come from
     /// the future is not believed and not forgotten: a clock may be wrong for a moment after a start.
     pub fn review(&mut self, trust: &Trust, now: OffsetDateTime) {
         self.held.retain_mut(|held| held.look(trust, now).is_none_or(|_| held.endorsement.is_early(now)));
-        self.number();
+        self.number(now);
     }
 
     /// The same by a clock that may be wrong: what has ended by it is not believed, and not forgotten either.
@@ -154,7 +182,7 @@ impl Keyring {
         self.held.retain_mut(|held| {
             held.look(trust, now).is_none_or(|refused| refused.is_of_time() || held.endorsement.is_early(now))
         });
-        self.number();
+        self.number(now);
     }
 
     /// True if time alone has changed something: one has ended, or one is from the future.
@@ -163,12 +191,12 @@ impl Keyring {
     }
 
     /// Raises the sequence with each change of the keys.
-    fn number(&mut self) {
+    fn number(&mut self, now: OffsetDateTime) {
         let mut keys: Vec<String> = self.held.iter().filter_map(Held::name).collect();
         keys.sort_unstable();
         let content = if keys.is_empty() { String::new() } else { sha256_hex(keys.concat().as_bytes()) };
         if content != self.content {
-            (self.content, self.sequence) = (content, self.sequence.saturating_add(1));
+            (self.content, self.sequence) = (content, next_sequence(self.sequence, now));
         }
     }
 
@@ -191,10 +219,12 @@ impl Keyring {
 
 fn verified(endorsement: &Endorsement, trust: &Trust, now: OffsetDateTime) -> Result<Endorsed, Refused> {
     let endorsed = endorsement.verify(trust.store(), now)?;
-    if endorsed.trust_domain() == trust.domain() {
-        Ok(endorsed)
-    } else {
-        Err(Refused::OtherDomain(endorsed.trust_domain().to_string()))
+    if endorsed.trust_domain() != trust.domain() {
+        return Err(Refused::OtherDomain(endorsed.trust_domain().to_string()));
+    }
+    match endorsed.authority().expires_at.filter(|end| *end > now.saturating_add(LONGEST)) {
+        Some(end) => Err(Refused::EndsLate(utc(end.unix_timestamp()))),
+        None => Ok(endorsed),
     }
 }
 
@@ -227,14 +257,25 @@ impl Held {
         self.ca().and_then(Facts::site).unwrap_or_default()
     }
 
+    fn key_id(&self) -> &str {
+        self.endorsed.as_ref().map_or("", |endorsed| endorsed.authority().key_id.as_str())
+    }
+
     fn ends(&self) -> Option<OffsetDateTime> {
         self.endorsed.as_ref().and_then(|endorsed| endorsed.authority().expires_at)
     }
 
+    fn outlives(&self, other: &Self) -> bool {
+        match (self.ends(), other.ends()) {
+            (Some(own), Some(other)) => own >= other.saturating_add(LONGER),
+            (own, None) => own.is_some(),
+            (None, Some(_)) => false,
+        }
+    }
+
     /// Site, key and CA; what several have alike comes in the order of its arrival.
     fn order(&self) -> (&str, &str, &str) {
-        let key = self.endorsed.as_ref().map_or("", |endorsed| endorsed.authority().key_id.as_str());
-        (self.site(), key, self.ca().map_or("", |ca| ca.key_sha256.as_str()))
+        (self.site(), self.key_id(), self.ca().map_or("", |ca| ca.key_sha256.as_str()))
     }
 
     /// Which key of which CA, if it is believed.

@@ -15,6 +15,7 @@ mod disk;
 mod fleet;
 mod join;
 mod keyring;
+mod pace;
 pub(super) mod peers;
 mod rate;
 mod register;
@@ -30,7 +31,7 @@ mod token;
 mod tokens;
 
 pub use disk::WriteError;
-pub use fleet::{Fleet, NodeReport, Seen, TrustState};
+pub use fleet::{Fleet, NodeReport, Seen, Told, TrustState, View};
 pub use keyring::{FileError as KeyringError, Keyring, Refused as KeyRefused};
 pub(super) use keyring::{Keeper, Taken};
 pub use peers::Peer;

@@ -26,6 +26,7 @@ use zeroize::Zeroizing;
 use super::{
     agent::shuffled,
     client::{self, As},
+    pace::Pace,
     reserve::{Held, RETRY, Reserve, Wanted},
 };
 use crate::identity::{
@@ -55,6 +56,7 @@ struct Followed {
     order: Option<RenewWithin>,
     /// Counts the words that were new.
     generation: u64,
+    pace: Pace,
     task: Option<AbortHandle>,
 }
 
@@ -109,7 +111,7 @@ impl Remote {
         }
     }
 
-    /// Takes an issuer's word; false: it is the one that is followed. Called in the runtime.
+    /// Takes an issuer's word; false: it is the one that is followed, or too soon after others. Called in the runtime.
     pub(in crate::identity) fn follow(
         self: &Arc<Self>,
         order: Option<&RenewWithin>,
@@ -117,8 +119,8 @@ impl Remote {
     ) -> bool {
         let Some(order) = order else { return false };
         let mut followed = lock(&self.followed);
-        let known = |known: &RenewWithin| known.cas == order.cas && known.seconds <= order.seconds;
-        if followed.order.as_ref().is_some_and(known) {
+        let known = |known: &RenewWithin| known.says_all_of(order);
+        if followed.order.as_ref().is_some_and(known) || !followed.pace.allow(Instant::now()) {
             return false;
         }
         followed.generation += 1;

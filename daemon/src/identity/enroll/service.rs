@@ -18,14 +18,14 @@ use isthmus_proto::issuance::{
     SyncRequest, SyncResponse, issuance_server::Issuance,
 };
 use time::OffsetDateTime;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use zeroize::Zeroize as _;
 
 use super::{
     accept::Peer,
-    fleet::{Fleet, NodeReport, TrustState},
+    fleet::{Fleet, NodeReport, View},
     rate::Rate,
     register::Refusal,
     token::Token,
@@ -44,6 +44,10 @@ use crate::{
 const STRANGERS: (u32, u32) = (5, 100);
 /// Calls with one.
 const NODES: (u32, u32) = (500, 5000);
+/// The same of nodes of other sites: they ask for keys twice a second at most, and each answer is large.
+const OTHERS: (u32, u32) = (10, 100);
+/// How often a caller is told of keys at most; what is to be believed less is told at once.
+const KEYS_PAUSE: Duration = Duration::from_secs(1);
 /// How long a Sync waits for a change.
 const SYNC_WAIT: Duration = Duration::from_secs(30);
 /// Lifetime of what a node may ask for on behalf of a workload.
@@ -59,6 +63,7 @@ pub(super) struct Service {
     stop: CancellationToken,
     strangers: Mutex<Rate>,
     nodes: Mutex<Rate>,
+    others: Mutex<Rate>,
     log: Mutex<Limit>,
 }
 
@@ -73,7 +78,8 @@ impl Service {
     pub(super) fn new(live: Live, tokens: Tokens, fleet: Fleet, stop: CancellationToken) -> Self {
         let rate = |(per_second, burst)| Mutex::new(Rate::new(per_second, burst, Instant::now()));
         let log = Mutex::default();
-        Self { live, tokens, fleet, stop, strangers: rate(STRANGERS), nodes: rate(NODES), log }
+        let (strangers, nodes, others) = (rate(STRANGERS), rate(NODES), rate(OTHERS));
+        Self { live, tokens, fleet, stop, strangers, nodes, others, log }
     }
 
     fn standing(&self) -> Result<(Standing, Arc<Issuer>), Status> {
@@ -135,6 +141,19 @@ impl Service {
         if let Some(not_shown) = log.pass(Instant::now()) {
             tracing::warn!(peer = %peer.address, reason = %refusal, not_shown, "a join token was refused");
         }
+    }
+
+    /// What differs from what the caller knows, as soon as something does; over time the same again, so that it reports again.
+    async fn news(&self, ours: bool, known_version: &[u8]) -> Arc<View> {
+        let (mut told, pause) = (self.fleet.state(), tokio::time::Instant::now() + KEYS_PAUSE);
+        let before = told.borrow().view(ours).clone();
+        if !before.is_known_as(known_version) {
+            return before;
+        }
+        drop(timeout(SYNC_WAIT, told.wait_for(|told| !told.view(ours).is_known_as(known_version))).await);
+        let more = told.wait_for(|told| !told.view(ours).differs_by_keys_at_most(&before));
+        drop(timeout_at(pause, more).await);
+        told.borrow().view(ours).clone()
     }
 
     async fn redeem(&self, token: &Token, site: &str, node: &str) -> Result<(), tokens::Error> {
@@ -231,23 +250,20 @@ impl Issuance for Service {
     }
 
     async fn sync(&self, request: Request<SyncRequest>) -> Result<Response<SyncResponse>, Status> {
-        let caller = self.node(&request)?;
+        let (caller, peer) = (self.node(&request)?, peer(&request)?);
         let SyncRequest { report, known_version } = request.into_inner();
         let ours = caller.is_of_this_site();
+        if !ours {
+            spend(&self.others, &peer)?;
+        }
         // The fleet is this site's: nodes of others are waited for there.
         if let Some(report) = report.filter(|_| ours) {
             self.fleet.report(caller.id, NodeReport::from(report), now());
         }
-        let told = |state: &TrustState| if ours { state.clone() } else { state.for_other_sites() };
-        let mut state = self.fleet.state();
-        let changed = state.wait_for(|state| told(state).version() != known_version);
         tokio::select! {
-            // Over time it is answered with the same again, so that the caller reports again.
-            _ = timeout(SYNC_WAIT, changed) => {}
-            () = self.stop.cancelled() => return Err(Status::unavailable("isthmusd is stopping; try again")),
+            view = self.news(ours, &known_version) => Ok(Response::new(view.answer())),
+            () = self.stop.cancelled() => Err(Status::unavailable("isthmusd is stopping; try again")),
         }
-        let state = told(&state.borrow().clone());
-        Ok(Response::new(state.into()))
     }
 }
 

@@ -69,7 +69,7 @@ impl Issuer {
         let address = handle.listens().await.unwrap();
         // It has a key to sign tokens with, and tells of it.
         let mut told = handle.fleet().state();
-        drop(told.wait_for(|state| !state.jwt_endorsements.is_empty()).await.unwrap());
+        drop(told.wait_for(|told| !told.ours.state.jwt_endorsements.is_empty()).await.unwrap());
         Self { files, handle, address, shutdown }
     }
 

@@ -83,6 +83,54 @@ fn a_tainted_ca_takes_its_keys_with_it() {
     );
 }
 
+/// The key of CA "before" was carried on by its successor: both lay on one disk.
+#[test]
+fn a_key_falls_with_each_ca_that_had_endorsed_it_before() {
+    let issuer = Issuer::new("td");
+    let (successor, before) = (issuer.fabric.site_ca("s"), KeyHash::of(issuer.fabric.site.facts()));
+    let key = issuer.key.public().endorsed_before_by([before.clone()]);
+    let endorsement = endorse(&successor, &key, NOW + time::Duration::days(1), NOW).unwrap();
+    let endorsed = endorsement.verify(&issuer.store, NOW).unwrap();
+    let store = TrustStore::from(issuer.fabric.bundle().with_jwt_authorities([endorsed]));
+    assert!(validate(&issuer.token(), "db", &store, NOW).is_ok(), "a change of the CA is nothing to a token");
+    let tainted = || Policy::default().with_tainted([before.to_string()]);
+    let store = store.with_policy(tainted());
+    let fallen = Err(Error::EarlierTainted(before.clone()));
+    assert_eq!(validate(&issuer.token(), "db", &store, NOW).map(drop), fallen);
+    let store = issuer.store.clone().with_policy(tainted());
+    assert_eq!(endorsement.verify(&store, NOW).map(drop), fallen);
+    let many = (0..17).map(|n| KeyHash::parse(&format!("{n:064x}")).unwrap());
+    let key = issuer.key.public().endorsed_before_by(many);
+    let refused = endorse(&successor, &key, NOW + time::Duration::days(1), NOW);
+    assert!(matches!(&refused, Err(Error::Endorser(why)) if why.contains("17 site CAs")), "{refused:?}");
+}
+
+#[test]
+fn a_list_of_earlier_cas_that_can_not_be_read_is_refused() {
+    let fabric = Fabric::shared();
+    let key = new_key();
+    let hash = "ab".repeat(32);
+    for (cas, sound) in [
+        (json!([hash]), true),
+        (json!([hash, hash]), true),
+        (json!([]), false),
+        (json!(null), false),
+        (json!(hash), false),
+        (json!([hash.to_uppercase()]), false),
+        (json!([1]), false),
+        (json!(vec![&hash; 17]), false),
+    ] {
+        let payload = json!({"trust_domain": "td", "jwk": key.public().key.to_jwk(), "kid": key.key_id(),
+            "iat": clock(), "exp": clock() + 60, "cas": cas})
+        .to_string();
+        let kind = statement::Kind { typ: ENDORSEMENT_TYPE, longest: 16 << 10 };
+        let text = statement::seal(kind, payload.as_bytes(), &fabric.site).unwrap();
+        let verdict = Endorsement::from_text(text).unwrap().verify(&fabric.bundle().into(), NOW);
+        let fits = if sound { verdict.is_ok() } else { matches!(verdict, Err(Error::Claim("cas", _))) };
+        assert!(fits, "{cas}: {verdict:?}");
+    }
+}
+
 #[test]
 fn a_key_speaks_only_for_what_its_ca_may_issue() {
     let issuer = Issuer::new("td");

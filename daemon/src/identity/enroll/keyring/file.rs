@@ -4,6 +4,7 @@ use isthmus_pki::jwt::Endorsement;
 use serde::{Deserialize, Serialize};
 
 use super::{Held, Keyring, MAX_KEYS};
+use crate::identity::trust::MAX_SEQUENCE;
 
 /// Longest file that is read, in bytes: twice what the longest endorsements take.
 pub(super) const MAX_LEN: usize = 6 << 20;
@@ -43,8 +44,7 @@ impl Keyring {
             return Err(Error::TooLong);
         }
         let file: File = serde_json::from_slice(bytes).map_err(|error| Error::Json(error.to_string()))?;
-        // Others add to this number: far from where that could overflow, or JSON readers lose digits.
-        if file.sequence > 1 << 50 || file.content.len() > MAX_CONTENT {
+        if file.sequence > MAX_SEQUENCE || file.content.len() > MAX_CONTENT {
             return Err(Error::Range);
         }
         if file.endorsements.len() > MAX_KEYS {

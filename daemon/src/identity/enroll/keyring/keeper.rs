@@ -8,6 +8,7 @@ use std::{
 };
 
 use isthmus_pki::jwt::Endorsed;
+use time::OffsetDateTime;
 
 use super::{Keyring, file::MAX_LEN};
 use crate::{
@@ -49,13 +50,15 @@ pub(in crate::identity) struct Taken {
 impl Keeper {
     /// Reads what an earlier run left. A file that can't be used is said aloud and is no reason not to start: issuers tell it all again.
     pub(in crate::identity) fn open(path: PathBuf) -> Self {
-        let ring = match read(&path).map(|bytes| bytes.map(|bytes| Keyring::parse(&bytes))) {
-            Ok(None) => Keyring::default(),
-            Ok(Some(Ok(ring))) => ring,
+        let read = match read(&path).map(|bytes| bytes.map(|bytes| Keyring::parse(&bytes))) {
+            Ok(None) => None,
+            Ok(Some(Ok(ring))) => Some(ring),
             Ok(Some(Err(error))) => refused(&path, &error),
             Err(error) => refused(&path, &error),
         };
-        let state = Mutex::new(State { written: ring.to_text(), ring, ..State::default() });
+        let written = read.as_ref().map(Keyring::to_text).unwrap_or_default();
+        let ring = read.unwrap_or_else(|| Keyring::beginning(OffsetDateTime::now_utc()));
+        let state = Mutex::new(State { written, ring, ..State::default() });
         Self(Arc::new(Inner { path: Some(path), state }))
     }
 
@@ -134,10 +137,10 @@ impl Keeper {
     }
 }
 
-fn refused(path: &Path, error: &dyn std::error::Error) -> Keyring {
+fn refused(path: &Path, error: &dyn std::error::Error) -> Option<Keyring> {
     let file = path.display();
     tracing::warn!(%file, %error, "the file of endorsed JWT keys can't be used and is written anew; issuers tell what was in it");
-    Keyring::default()
+    None
 }
 
 /// `None`: there is none yet. Of one that is too long no more is read than shows that it is.

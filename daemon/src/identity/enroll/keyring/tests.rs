@@ -46,6 +46,11 @@ impl Fabric {
     }
 }
 
+/// The sequence after one that was given at NOW: so many later changes, all within the second.
+fn later(changes: u64) -> u64 {
+    u64::try_from(NOW.unix_timestamp()).unwrap() + changes
+}
+
 fn key() -> SigningKey {
     SigningKey::new(Key::generate(Curve::P256).unwrap()).unwrap()
 }
@@ -69,7 +74,7 @@ fn what_a_live_site_ca_endorsed_is_taken_once_and_kept_when_it_is_not_said_again
     let texts = [endorsed(&s2, &b, 24), endorsed(&s1, &a, 24)];
     let mut ring = Keyring::default();
     assert_eq!(heard(&mut ring, &texts, &trust), Vec::<String>::new());
-    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id(), b.key_id()], 1));
+    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id(), b.key_id()], later(0)));
     let before = ring.clone();
     heard(&mut ring, &texts[..1], &trust);
     heard(&mut ring, &[], &trust);
@@ -78,9 +83,13 @@ fn what_a_live_site_ca_endorsed_is_taken_once_and_kept_when_it_is_not_said_again
     ring.review(&trust, NOW);
     assert_eq!(ring, before);
     heard(&mut ring, &[endorsed(&s1, &a, 30)], &trust);
-    assert_eq!((ring.endorsed().count(), ring.sequence()), (2, 1), "it lives longer and is the same key");
+    assert_eq!(
+        (ring.endorsed().count(), ring.sequence()),
+        (2, later(0)),
+        "it lives longer and is the same key"
+    );
     ring.review(&trust, hours(26));
-    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id()], 2));
+    assert_eq!((key_ids(&ring), ring.sequence()), (vec![a.key_id()], later(26 * 3600)));
 }
 
 #[test]
@@ -136,7 +145,7 @@ fn a_ca_that_falls_takes_its_keys_with_it_and_no_others() {
     ] {
         let mut ring = ring.clone();
         ring.review(&under(policy.clone()), NOW);
-        assert_eq!((key_ids(&ring), ring.texts().count(), ring.sequence()), (vec![b.key_id()], 1, 2));
+        assert_eq!((key_ids(&ring), ring.texts().count(), ring.sequence()), (vec![b.key_id()], 1, later(1)));
         // Nor does it come back from those who have not heard.
         let refused = heard(&mut ring, &[endorsed(&s1, &a, 24)], &under(policy));
         assert!(refused.len() == 1 && key_ids(&ring) == [b.key_id()]);
@@ -156,7 +165,7 @@ fn a_clock_that_was_set_back_loses_nothing() {
     assert!(ring.is_due(OffsetDateTime::UNIX_EPOCH), "and looked at again");
     let mut again = Keyring::parse(ring.to_text().as_bytes()).unwrap();
     again.review(&fabric.trust(), NOW);
-    assert_eq!((again.endorsed().count(), again.sequence()), (1, 3));
+    assert_eq!((again.endorsed().count(), again.sequence()), (1, later(2)));
     assert!(!again.is_due(hours(24)) && again.is_due(hours(25)));
 }
 
@@ -189,7 +198,7 @@ fn a_clock_that_goes_ahead_for_a_moment_loses_nothing() {
 fn what_is_kept_for_the_clocks_sake_makes_room() {
     let fabric = Fabric::new("td");
     let (trust, mut ring) = (fabric.trust(), Keyring::default());
-    for site in 0..MAX_KEYS / MAX_PER_SITE {
+    for site in 0..MAX_KEYS.div_ceil(MAX_PER_SITE) {
         let site = fabric.site(&format!("s{site}"));
         let texts: Vec<_> = (0..MAX_PER_SITE).map(|_| endorsed(&site, &key(), 1)).collect();
         assert_eq!(heard(&mut ring, &texts, &trust), Vec::<String>::new());
@@ -202,6 +211,59 @@ fn what_is_kept_for_the_clocks_sake_makes_room() {
     assert_eq!((ring.held.len(), ring.endorsed().count()), (MAX_KEYS, 1));
     ring.review(&trust, hours(2));
     assert_eq!(ring.held.len(), 1, "the clock is right");
+}
+
+#[test]
+fn one_that_ends_a_little_later_is_no_news_and_one_that_ends_far_too_late_is_refused() {
+    let (fabric, key) = (Fabric::new("td"), key());
+    let (site, trust) = (fabric.site("s1"), fabric.trust());
+    let until = |end| {
+        let made = jwt::endorse(&site, &key.public(), hours(24) + end, NOW).unwrap();
+        made.as_str().as_bytes().to_vec()
+    };
+    let mut ring = Keyring::default();
+    heard(&mut ring, &[until(Duration::ZERO)], &trust);
+    let before = ring.to_text();
+    for later in [Duration::SECOND, Duration::HOUR - Duration::SECOND] {
+        assert!(heard(&mut ring, &[until(later)], &trust).is_empty());
+        assert_eq!(ring.to_text(), before, "{later}");
+    }
+    heard(&mut ring, &[until(Duration::HOUR)], &trust);
+    assert!(ring.to_text() != before && ring.endorsed().count() == 1);
+    let refused = heard(&mut ring, &[endorsed(&site, &key, 49)], &trust);
+    assert!(refused.len() == 1 && refused[0].contains("longer than two days"), "{refused:?}");
+    // A full site's places are changed by those that last an hour longer alone.
+    let keys: Vec<SigningKey> = (0..=MAX_PER_SITE).map(|_| self::key()).collect();
+    let texts: Vec<Vec<u8>> = keys.iter().map(|key| endorsed(&site, key, 26)).collect();
+    heard(&mut ring, &texts, &trust);
+    let full = ring.to_text();
+    let a_little =
+        jwt::endorse(&site, &self::key().public(), hours(26) + Duration::minutes(59), NOW).unwrap();
+    assert!(heard(&mut ring, &[a_little.as_str().as_bytes().to_vec()], &trust)[0].contains("no room"));
+    assert_eq!(ring.to_text(), full);
+}
+
+/// A number stands for one content and never goes back, not even if the file is gone with all that was in it.
+#[test]
+fn a_keyring_that_lost_its_file_goes_on_above_what_it_told() {
+    let (fabric, [a, b, c]) = (Fabric::new("td"), [key(), key(), key()]);
+    let (site, trust) = (fabric.site("s1"), fabric.trust());
+    let mut ring = Keyring::beginning(NOW);
+    for key in [&a, &b, &c] {
+        heard(&mut ring, &[endorsed(&site, key, 24)], &trust);
+    }
+    let told = ring.sequence();
+    let mut again = Keyring::beginning(NOW + Duration::minutes(1));
+    assert!(again.sequence() > told, "nothing is told that is not numbered higher");
+    again.hear(&[endorsed(&site, &a, 24)], &[], &trust, NOW + Duration::minutes(1));
+    assert_eq!((told, again.sequence()), (later(3), later(61)));
+    // A clock of the far future is not followed to where others lose digits.
+    let mut ring =
+        Keyring::parse(format!(r#"{{"sequence":{},"content":"","endorsements":[]}}"#, 1u64 << 50).as_bytes())
+            .unwrap();
+    heard(&mut ring, &[endorsed(&site, &a, 24)], &trust);
+    assert_eq!(ring.sequence(), 1 << 50);
+    assert!(Keyring::parse(ring.to_text().as_bytes()).is_ok());
 }
 
 #[test]
@@ -220,6 +282,29 @@ fn no_site_crowds_out_another() {
     assert!(heard(&mut ring, &[endorsed(&greedy, &key(), 25)], &trust).is_empty());
     assert!(heard(&mut ring, &[endorsed(&modest, &key(), 24)], &trust).is_empty());
     assert_eq!(ring.endorsed().count(), MAX_PER_SITE + 1);
+}
+
+#[test]
+fn a_full_site_keeps_every_key_that_signs() {
+    let fabric = Fabric::new("td");
+    let (before, now, trust) = (fabric.site("s1"), fabric.site("s1"), fabric.trust());
+    // Five issuers in the middle of a change of key and CA.
+    let mut ring = Keyring::default();
+    let keys: Vec<SigningKey> = (0..10).map(|_| key()).collect();
+    let both = |key| [endorsed(&before, key, 24), endorsed(&now, key, 24)];
+    let texts: Vec<Vec<u8>> = keys.iter().flat_map(both).collect();
+    assert!(heard(&mut ring, &texts, &trust).is_empty());
+    assert_eq!(ring.endorsed().count(), 20);
+    // Others come that live shorter: what is endorsed twice gives way, as long as there is such.
+    let others: Vec<Vec<u8>> = (0..15).map(|_| endorsed(&now, &key(), 23)).collect();
+    assert_eq!(heard(&mut ring, &others[..14], &trust), Vec::<String>::new());
+    let refused = heard(&mut ring, &others[14..], &trust);
+    assert!(refused.len() == 1 && refused[0].contains("no room"), "{refused:?}");
+    let held = key_ids(&ring);
+    assert!(held.len() == MAX_PER_SITE && keys.iter().all(|key| held.contains(&key.key_id())));
+    // And a second word for one of them takes nobody's place.
+    assert_eq!(heard(&mut ring, &texts, &trust).len(), 10);
+    assert_eq!(key_ids(&ring).len(), MAX_PER_SITE);
 }
 
 #[test]

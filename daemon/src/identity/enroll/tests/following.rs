@@ -6,12 +6,12 @@ use super::*;
 use crate::identity::rotation::{Outcome, Verb};
 
 impl Issuer {
-    async fn rotate(&self, verb: Verb) -> Outcome {
+    pub(super) async fn rotate(&self, verb: Verb) -> Outcome {
         self.handle.rotate(&order(verb, None), false).await.unwrap()
     }
 
     /// The next CA: its key made here, its certificate signed by the root.
-    async fn prepare(&self) -> KeyHash {
+    pub(super) async fn prepare(&self) -> KeyHash {
         let made = self.rotate(Verb::Prepare).await.request.unwrap();
         let request = csr::parse(made.as_bytes()).unwrap();
         let profile = Profile::SiteCa { site: NODE.0.into(), lifetime: time::Duration::days(90) };
@@ -71,6 +71,31 @@ async fn nodes_follow_within_seconds_and_the_next_step_sees_who_does() {
     let (again, _shutdown) = start_member(&asleep.config, "gw3").await;
     issuer.hears("gw3", &two).await;
     assert_eq!(again.live().borrow().clone().unwrap().own.unwrap().ca_key().as_deref(), Some(two.as_str()));
+}
+
+/// Whoever answers at an issuer's address can say so: of the CA that issues now, and in a hurry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_word_that_never_ends_makes_a_node_renew_a_few_times_and_no_more() {
+    let issuer = Issuer::start(NodeRules::default()).await;
+    let member = issuer.member("gw2", Some(&issuer.token("gw2"))).await;
+    let mut serials = std::collections::BTreeSet::from([member.joined().await.serial.clone()]);
+    let remote = member.handle.loaded().remote.clone().unwrap();
+    let ca = issuer.handle.rotation().unwrap().state().active().unwrap().key.clone();
+    let other = KeyHash::of_spki(b"of no CA");
+    let told = issuer.handle.fleet().state().borrow().ours.state.clone();
+    let until = std::time::Instant::now() + Duration::from_secs(5);
+    let lists = [vec![ca.clone()], vec![other.clone(), ca.clone()], vec![ca, other]];
+    for cas in lists.iter().cycle() {
+        let renew = Some(isthmus_pki::renewal::RenewWithin { cas: cas.clone(), seconds: 0 });
+        issuer.handle.fleet().publish(TrustState { renew, ..told.clone() });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        serials.insert(member.joined().await.serial.clone());
+        if std::time::Instant::now() > until {
+            break;
+        }
+    }
+    assert!((2..=4).contains(&serials.len()), "the first, and three more at most: {}", serials.len());
+    assert!((1..=3).contains(&remote.reissue().generation), "{:?}", remote.reissue());
 }
 
 /// The workload's SVID as a caller gets it: the CA's key, or why there is none.

@@ -131,7 +131,38 @@ async fn a_tainted_ca_takes_its_keys_with_it_at_every_site_at_once() {
     let file = fs::read(state::keyring_path(&member.config.state_dir)).unwrap();
     let file: serde_json::Value = serde_json::from_slice(&file).unwrap();
     assert_eq!(file["endorsements"].as_array().unwrap().len(), 1);
-    assert_eq!(near.handle.fleet().state().borrow().jwt_endorsements.len(), 1);
+    assert_eq!(near.handle.fleet().state().borrow().ours.state.jwt_endorsements.len(), 1);
+}
+
+/// The site goes on with its key when the CA changes. Then the CA of before is found to be stolen: whoever has it has the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_outlived_a_change_of_the_ca_falls_at_every_site_with_the_old_one() {
+    let far = Issuer::start(NodeRules::default()).await;
+    let near = far.beside(OTHER, vec![far.address.to_string()]).await;
+    let member = near.member_of(OTHER, "gw2", Some(&near.token("gw2"))).await;
+    member.joined().await;
+    let (theirs, old) = (far.token_of("/ns/shop/api"), far.ca());
+    until(&member.handle, &theirs, Ok(())).await;
+    let new = far.prepare().await;
+    assert!(far.rotate(rotation::Verb::Activate).await.applied);
+    endorsed_by(&member.handle, new.as_str()).await;
+    assert!(validate(&member.handle, &theirs).is_ok(), "the change is nothing to a token");
+    let taint = rotation::Verb::Taint(old, "stolen".into());
+    assert!(far.handle.rotate(&order(taint, Some("thief")), false).await.unwrap().applied);
+    for handle in [&far.handle, &near.handle, &member.handle] {
+        until(handle, &theirs, Err("no JWT key")).await;
+    }
+    until(&member.handle, &far.token_of("/ns/shop/api"), Ok(())).await;
+}
+
+/// Until a key is believed that this CA has endorsed.
+async fn endorsed_by(handle: &Handle, ca: &str) {
+    let of = |authority: &jwt::Authority| authority.endorser().is_some_and(|facts| facts.key_sha256 == ca);
+    let mut live = handle.live();
+    let heard = live.wait_for(|standing| {
+        standing.as_ref().is_some_and(|standing| standing.trust.own().jwt_authorities().iter().any(of))
+    });
+    drop(tokio::time::timeout(LIMIT, heard).await.expect("hears in time").unwrap());
 }
 
 /// Keys and taints prove themselves; a charter, a revocation, a place in the fleet are the own site's affair.
@@ -155,7 +186,7 @@ async fn a_node_of_another_site_may_ask_for_keys_and_nothing_else() {
     let published = TrustState {
         charter: vec![1],
         crls: vec![vec![2]],
-        ..(**far.handle.fleet().state().borrow()).clone()
+        ..far.handle.fleet().state().borrow().ours.state.clone()
     };
     assert_eq!(published.jwt_endorsements.len(), 1);
     far.handle.fleet().publish(published.clone());
@@ -165,6 +196,63 @@ async fn a_node_of_another_site_may_ask_for_keys_and_nothing_else() {
     assert_eq!(told, TrustState { charter: Vec::new(), crls: Vec::new(), ..published });
     let nodes = far.handle.fleet().nodes();
     assert!(nodes.keys().all(|id| id.node().is_some_and(|(site, _)| site == NODE.0)), "{nodes:?}");
+}
+
+/// A CA can endorse as often as it likes; a taint must not wait behind that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_told_once_a_second_and_a_taint_at_once() {
+    let issuer = Issuer::start(NodeRules::default()).await;
+    let member = issuer.member("gw2", Some(&issuer.token("gw2"))).await;
+    member.joined().await;
+    let mut client = member.connect(&issuer, As::Node).await;
+    let fleet = issuer.handle.fleet();
+    let known_version = client.sync(SyncRequest::default()).await.unwrap().into_inner().version;
+    let told = fleet.state().borrow().ours.state.clone();
+    let ask = async |state: TrustState| {
+        let (mut client, known_version) = (client.clone(), known_version.clone());
+        let begun = std::time::Instant::now();
+        let call = async move { client.sync(SyncRequest { report: None, known_version }).await };
+        let call = tokio::spawn(call);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        fleet.publish(state.clone());
+        assert_eq!(TrustState::from(call.await.unwrap().unwrap().into_inner()), state);
+        fleet.publish(told.clone());
+        begun.elapsed()
+    };
+    let keys = |number| TrustState { jwt_endorsements: vec![vec![number]], ..told.clone() };
+    let waited = ask(keys(1)).await;
+    assert!(waited >= Duration::from_secs(1), "{waited:?}");
+    let waited = ask(TrustState { taints: vec![b"jws".to_vec()], ..keys(2) }).await;
+    assert!(waited < Duration::from_millis(900), "{waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_another_site_gets_no_thousand_answers() {
+    let far = Issuer::start(NodeRules::default()).await;
+    let near = far.beside(OTHER, Vec::new()).await;
+    let standing = near.handle.live().borrow().clone().unwrap();
+    let (live, address) = (near.handle.live(), far.address.to_string());
+    let (mut foreign, _) =
+        client::connect_peer(&address, &live, &standing, Duration::from_secs(50)).await.unwrap();
+    let ask = |number: u32| SyncRequest { report: None, known_version: number.to_be_bytes().to_vec() };
+    let begun = std::time::Instant::now();
+    let (mut answered, mut refused) = (0, None);
+    for number in 0..1000 {
+        match foreign.sync(ask(number)).await {
+            Ok(_) => answered += 1,
+            Err(status) => refused = refused.or(Some(status.code())),
+        }
+    }
+    let most = 111 + 10 * begun.elapsed().as_secs();
+    assert!((100..=most).contains(&answered), "{answered} in {:?}", begun.elapsed());
+    assert_eq!(refused, Some(Code::ResourceExhausted));
+    // Its own nodes are not kept from theirs.
+    let member = far.member("gw2", Some(&far.token("gw2"))).await;
+    member.joined().await;
+    let mut own = member.connect(&far, As::Node).await;
+    for number in 0..200 {
+        own.sync(ask(number)).await.unwrap();
+    }
 }
 
 /// Two that ask each other, and a third that asks one of them: everybody hears of all, and it comes to rest.

@@ -2,7 +2,7 @@
 //! nothing.
 
 use isthmus_pki::{
-    Authority,
+    Authority, KeyHash,
     jwt::{self, Endorsed, Endorsement},
 };
 use time::OffsetDateTime;
@@ -22,31 +22,40 @@ struct Made {
 #[derive(Default)]
 pub(super) struct Endorsements(Vec<Made>);
 
+/// What a publication comes to.
+pub(super) struct Renewed {
+    /// For others, once the keys are on disk.
+    pub(super) endorsements: Endorsements,
+    /// The keys that hold.
+    pub(super) endorsed: Vec<Endorsed>,
+    /// Why the others do not.
+    pub(super) refused: Vec<jwt::Error>,
+}
+
 impl Endorsements {
     /// Has these keys endorsed and no others. All go through the same door as everybody's, with the fabric's revocations and rules: an
     /// endorsement that does not verify endorses nothing. A site CA that has ended, or is no longer believed, is no reason to go without
     /// a bundle.
-    pub(super) fn renew(
-        &mut self,
+    pub(super) fn renewed(
+        &self,
         keys: &[Held],
         ca: &Authority,
         base: &Trust,
         now: OffsetDateTime,
-    ) -> (Vec<Endorsed>, Vec<jwt::Error>) {
-        let before = std::mem::take(&mut self.0);
-        let (mut endorsed, mut refused) = (Vec::new(), Vec::new());
+    ) -> Renewed {
+        let (mut made, mut endorsed, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for held in keys {
-            match one(&before, held, ca, now) {
-                Ok(mut made) => {
-                    let verdict = made.endorsement.verify(base.store(), now);
-                    made.holds = verdict.is_ok();
-                    self.0.push(made);
+            match one(&self.0, held, ca, now) {
+                Ok(mut new) => {
+                    let verdict = new.endorsement.verify(base.store(), now);
+                    new.holds = verdict.is_ok();
+                    made.push(new);
                     verdict.map_or_else(|error| refused.push(error), |key| endorsed.push(key));
                 }
                 Err(error) => refused.push(error),
             }
         }
-        (endorsed, refused)
+        Renewed { endorsements: Self(made), endorsed, refused }
     }
 
     /// Those that hold, for others.
@@ -63,7 +72,9 @@ fn one(before: &[Made], held: &Held, ca: &Authority, now: OffsetDateTime) -> Res
         Some(made) => made.endorsement.clone(),
         None => {
             let until = OffsetDateTime::from_unix_timestamp(held.span.until).unwrap_or(now);
-            jwt::endorse(ca, &held.key.public(), until, now)?
+            let earlier = held.cas.iter().filter(|known| **known != ca.facts().key_sha256);
+            let earlier = earlier.filter_map(|ca| KeyHash::parse(ca).ok());
+            jwt::endorse(ca, &held.key.public().endorsed_before_by(earlier), until, now)?
         }
     };
     Ok(Made { key_id: key_id.into(), ca: ca_sha256.clone(), endorsement, holds: false })

@@ -27,8 +27,12 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::{Error, Issuer, Requester};
-use crate::identity::{audit::Log, registration::Identity, trust::Trust};
-use endorsing::Endorsements;
+use crate::identity::{
+    audit::Log,
+    registration::Identity,
+    trust::{Trust, next_sequence},
+};
+use endorsing::{Endorsements, Renewed};
 use ring::Span;
 use store::Stored;
 
@@ -87,7 +91,7 @@ impl Keys {
     }
 
     fn endorsements(&self) -> MutexGuard<'_, Endorsements> {
-        // One that was left half-renewed is renewed with the next publication.
+        // It is replaced as a whole.
         self.endorsements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,26 +168,29 @@ impl Issuer {
         let fell = next.fall(base, &self.audit, now)?;
         let advanced = next.advance(&self.audit, now)?;
         let changed = next.note(&self.ca.facts().key_sha256) || fell || advanced;
-        let (endorsed, refused) = self.keys.endorsements().renew(&next.keys, &self.ca.authority, base, now);
+        let renewed = self.keys.endorsements().renewed(&next.keys, &self.ca.authority, base, now);
+        let Renewed { endorsements, endorsed, refused } = renewed;
         let content = content(roots, &endorsed);
         let differs = next.content != content;
         if differs {
             // Once, not with every look at the keys.
             refused.iter().for_each(|error| tracing::warn!(%error, "a JWT key is not published"));
-            (next.sequence, next.content) = (next.sequence + 1, content);
+            (next.sequence, next.content) = (next_sequence(next.sequence, now), content);
         }
         if changed || differs {
             // Before anybody sees it: a number never stands for two contents, and no key signs that a restart would lose.
             store::write(&self.keys.path, &next)?;
             *stored = next;
         }
+        // Others are told of no key that is not kept: they would make room for it.
+        *self.keys.endorsements() = endorsements;
         metrics::gauge!("isthmus_jwt_keys").set(u32::try_from(endorsed.len()).unwrap_or(u32::MAX));
         let hint = Duration::from_secs(ring::REFRESH_HINT.unsigned_abs());
         Ok(roots
             .clone()
             .with_jwt_authorities(endorsed)
             // Two counters that only grow: so does their sum, whichever of them changes.
-            .with_sequence(stored.sequence + roots.sequence().unwrap_or(0))
+            .with_sequence(stored.sequence.saturating_add(roots.sequence().unwrap_or(0)))
             .with_refresh_hint(roots.refresh_hint().unwrap_or(hint)))
     }
 

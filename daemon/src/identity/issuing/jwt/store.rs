@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use super::{Error, Held, ring::Span};
-use crate::{identity::files, secret_file::Rule};
+use crate::{
+    identity::{files, trust::MAX_SEQUENCE},
+    secret_file::Rule,
+};
 
 /// Most keys in a file; two are usual.
 const MAX_KEYS: usize = 16;
@@ -64,6 +67,9 @@ pub(super) fn read(path: &Path) -> Result<Stored, Error> {
     let file: File = serde_json::from_slice(&text).map_err(|_| broken("not a file of keys".into()))?;
     if file.keys.len() > MAX_KEYS {
         return Err(broken(format!("more than {MAX_KEYS} keys in it")));
+    }
+    if file.sequence > MAX_SEQUENCE {
+        return Err(broken(format!("its sequence is above {MAX_SEQUENCE}")));
     }
     let keys: Option<Vec<Held>> = file.keys.iter().map(held).collect();
     let keys = keys.ok_or_else(|| broken("a key in it is damaged".into()))?;
