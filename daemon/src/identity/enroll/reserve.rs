@@ -24,9 +24,8 @@ use crate::identity::{
 const MAX_HELD: usize = 4096;
 /// When what could not be fetched may be asked for again.
 pub(super) const RETRY: Duration = Duration::seconds(15);
-
-/// The same of one that came from a CA that was left.
-const AGAIN: Duration = Duration::MINUTE;
+/// The same of one that came from a CA that was left: an issuer may have signed one more while it changed over.
+const AGAIN: Duration = RETRY;
 
 /// What an entitlement comes down to for the certificate.
 pub(super) type Wanted = (SpiffeId, Vec<String>, std::time::Duration);
@@ -215,7 +214,7 @@ mod tests {
         assert_eq!(reserve.next_left(at(200)), None);
         // One that was under way when the issuer spoke comes late and is asked for again.
         reserve.keep(wanted("/d"), held('a'), at(200));
-        assert_eq!(reserve.next_left(at(200)), Some((wanted("/d"), at(260))));
+        assert_eq!(reserve.next_left(at(200)), Some((wanted("/d"), at(215))));
         // An order never makes anything later.
         reserve.hasten(&order(&['b'], 86_400), at(200), || u16::MAX);
         assert_eq!(reserve.next_left(at(200)).unwrap().1, at(1800));

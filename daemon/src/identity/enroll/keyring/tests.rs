@@ -200,7 +200,8 @@ fn what_is_kept_for_the_clocks_sake_makes_room() {
     let (trust, mut ring) = (fabric.trust(), Keyring::default());
     while ring.held.len() < MAX_KEYS {
         let site = fabric.site(&format!("s{}", ring.held.len()));
-        let texts: Vec<_> = (0..MAX_PER_SITE.min(MAX_KEYS - ring.held.len())).map(|_| endorsed(&site, &key(), 1)).collect();
+        let texts: Vec<_> =
+            (0..MAX_PER_SITE.min(MAX_KEYS - ring.held.len())).map(|_| endorsed(&site, &key(), 1)).collect();
         assert_eq!(heard(&mut ring, &texts, &trust), Vec::<String>::new());
     }
     let new = [endorsed(&fabric.site("new"), &key(), 24)];
