@@ -14,6 +14,7 @@ mod manual;
 mod plan;
 mod rig;
 mod shares;
+mod terminal;
 mod transcript;
 
 use std::fs;
@@ -189,6 +190,21 @@ fn the_request_of_another_site_is_not_signed() {
             "say --site aws-use1",
         ],
     );
+    assert!(!ceremony.path("x").exists());
+}
+
+#[test]
+fn the_request_of_another_fabric_is_not_signed() {
+    let ceremony = Ceremony::new();
+    ceremony.ok("site csr --site aws-use1 --trust-domain other.example --out other");
+    let sign =
+        "site sign --csr other/site-ca.csr --root root --site aws-use1 --out x --passphrase-file absent";
+    for arguments in [sign.to_owned(), format!("{sign} --dry-run")] {
+        ceremony.fails(
+            &arguments,
+            &["other/site-ca.csr", "spiffe://other.example", "another trust domain than fabric.example"],
+        );
+    }
     assert!(!ceremony.path("x").exists());
 }
 

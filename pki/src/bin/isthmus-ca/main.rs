@@ -14,6 +14,7 @@ mod report;
 mod request;
 mod review;
 mod root;
+mod say;
 mod secret;
 mod share;
 mod site;
@@ -23,15 +24,12 @@ mod transcript;
 mod verify;
 mod verify_as;
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-    time::SystemTime,
-};
+use std::{process::ExitCode, time::SystemTime};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use isthmus_pki::{Serial, id};
+use say::{note, say, say_exactly, say_json};
 use time::{Duration, OffsetDateTime};
 
 #[derive(Parser)]
@@ -90,8 +88,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(e) => {
-            // Standard error gone: there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "error: {e:#}");
+            say::say_error(&e);
             ExitCode::FAILURE
         }
     }
@@ -135,21 +132,6 @@ fn fill(bytes: &mut [u8]) -> anyhow::Result<()> {
 
 fn serial() -> anyhow::Result<Serial> {
     random().map(Serial::from_random)
-}
-
-/// Lines for the person at the keyboard.
-fn say(lines: &[String]) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    for line in lines {
-        writeln!(out, "{line}").context("standard output")?;
-    }
-    Ok(())
-}
-
-/// A line for the person at the keyboard that is no data.
-fn note(line: &str) {
-    // Standard error gone: there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Command-line value parser: "90d", "24h".

@@ -14,7 +14,10 @@ use isthmus_pki::{
     x509::{self, PemFile},
 };
 
-use crate::files::{self, New};
+use crate::{
+    files::{self, New},
+    say::Lines,
+};
 use kubectl::Kubectl;
 
 #[derive(Subcommand)]
@@ -107,7 +110,9 @@ fn checked(args: &Istio, ours: &Signer, in_place: Option<&Files>, place: &str) -
     lines(Severity::Warn).for_each(|line| crate::note(&format!("warning: {line}")));
     let errors: Vec<String> = lines(Severity::Error).collect();
     if !errors.is_empty() {
-        bail!("nothing was written, because the mesh would refuse this CA:\n  {}", errors.join("\n  "));
+        let headline = "nothing was written, because the mesh would refuse this CA:".to_owned();
+        let errors = errors.into_iter().map(|line| format!("  {line}"));
+        return Err(Lines(std::iter::once(headline).chain(errors).collect()).into());
     }
     Ok(files)
 }
@@ -127,7 +132,7 @@ fn offline(args: &Istio, ours: &Signer) -> anyhow::Result<()> {
     match (&args.out, &args.manifest) {
         (Some(dir), _) => write_files(dir, &files)?,
         (None, Some(file)) if file.as_os_str() == "-" => {
-            return crate::say(&[istio::manifest_yaml(&files, &args.namespace).to_string()]);
+            return crate::say_exactly(&istio::manifest_yaml(&files, &args.namespace));
         }
         (None, Some(file)) => {
             let manifest = istio::manifest_yaml(&files, &args.namespace);

@@ -2,8 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
-use isthmus_pki::{Authority, Profile, authority::Outlook, bundle, facts::utc, plan::claimed_site};
+use anyhow::Context as _;
+use isthmus_pki::{
+    Authority, Profile,
+    authority::{self, Outlook},
+    bundle,
+    facts::utc,
+    plan::{Refusal, claimed_site},
+};
 use time::{Duration, OffsetDateTime};
 
 use super::clamp_note;
@@ -77,10 +83,14 @@ fn profile(args: &Sign) -> Profile {
 }
 
 fn check(args: &Sign, brought: &Brought) -> anyhow::Result<()> {
-    refuse_other_site(&brought.request.subject, &args.site).with_context(|| brought.name())?;
+    let trust_domain = authority::trust_domain(&root::facts(&args.root)?)
+        .with_context(|| root::certificate_path(&args.root).display().to_string())?;
+    let wanted = Some(args.site.as_str());
+    let claimed = claimed_site(&brought.request, &trust_domain, wanted);
+    claimed.map_err(|refusal| remedy(refusal, &args.site)).with_context(|| brought.name())?;
     if let Some(path) = &args.plan {
         let plan = review::plan(path)?;
-        plan.review(&brought.request, Some(&args.site)).with_context(|| brought.name())?;
+        plan.review(&brought.request, wanted).with_context(|| brought.name())?;
     }
     Ok(())
 }
@@ -116,13 +126,12 @@ fn with_bundle(report: Report, path: &Path, root: &Authority) -> anyhow::Result<
     Ok(report.fact("trust_bundle", path.display(), ""))
 }
 
-/// What a request calls itself is not believed, but that of another site has been mixed up with the one that was meant.
-fn refuse_other_site(subject: &str, site: &str) -> anyhow::Result<()> {
-    match claimed_site(subject).filter(|says| *says != site) {
-        Some(other) => bail!(
-            "this is the request of site {other:?}, but --site says {site:?}; nothing was signed: take the request of site {site}, or say --site {}",
-            other.escape_debug()
+/// That of another site has been mixed up with the one that was meant.
+fn remedy(refusal: Refusal, site: &str) -> anyhow::Error {
+    match refusal {
+        Refusal::OtherSite { says, .. } => anyhow::anyhow!(
+            "this is the request of site {says:?}, but --site says {site:?}; nothing was signed: take the request of site {site}, or say --site {says}"
         ),
-        None => Ok(()),
+        other => other.into(),
     }
 }

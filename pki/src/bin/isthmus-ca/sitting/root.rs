@@ -84,7 +84,7 @@ fn review_all<'a>(
         let wrong = format!("site {}: {here} requests are here, the plan has {planned}", site.name);
         refusals.extend((here != planned).then_some(wrong));
     }
-    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(&refusals)) }
+    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(refusals)) }
 }
 
 fn item<'a>(site: &Site, index: usize, brought: &'a Brought, out: &Path, now: OffsetDateTime) -> Item<'a> {

@@ -69,7 +69,7 @@ fn review_all<'a>(args: &Site, plan: &'a Plan, requests: &'a [Brought]) -> anyho
         let wrong = format!("node {}: {here} requests are here, the plan has one", node.name);
         refusals.extend((here != 1).then_some(wrong));
     }
-    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(&refusals)) }
+    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(refusals)) }
 }
 
 fn stranger(brought: &Brought, site: &plan::Site) -> String {
