@@ -149,7 +149,7 @@ fn a_full_disk_leaves_no_key_without_its_request() {
     for (what, file) in [("node csr --name gw1", "new/node.csr"), ("site csr", "new/site-ca.csr")] {
         let command = format!("{what} --site aws-use1 --trust-domain {domain} --out new");
         ceremony.on_a_full_disk(&command, file);
-        assert_eq!(fs::read_dir(ceremony.path("new")).unwrap().count(), 0, "{what}");
+        assert!(!ceremony.path("new").exists(), "{what}");
         ceremony.ok(&command);
         fs::remove_dir_all(ceremony.path("new")).unwrap();
     }

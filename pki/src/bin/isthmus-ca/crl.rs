@@ -81,9 +81,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     let mut record = Record::begin(&args.record, "crl sign")?;
     let root = root::open(&args.root, &args.unlock)?;
     let signed = sign(&root, &lists, &paths, now, &mut record)?;
-    record.seal(&root)?;
-    files::make_dir(&args.out)?;
-    files::write_new_together(&signed.iter().map(Signed::file).collect::<Vec<_>>())?;
+    record.finish(&root, &signed.iter().map(Signed::file).collect::<Vec<_>>())?;
     args.how.say(report(&lists, &paths, now))
 }
 
@@ -133,7 +131,7 @@ pub(crate) struct Signed {
 
 impl Signed {
     pub(crate) fn file(&self) -> New<'_> {
-        New { path: &self.path, contents: self.pem.as_bytes(), secret: false }
+        New::public(&self.path, self.pem.as_bytes())
     }
 }
 

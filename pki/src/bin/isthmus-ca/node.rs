@@ -95,10 +95,9 @@ fn request(args: &Csr) -> anyhow::Result<()> {
     }
     let key = Key::generate(Curve::P256)?;
     let pem = csr::create(&key, &args.name, &id)?;
-    files::make_dir(&args.out)?;
     files::write_new_together(&[
-        New { path: &key_file, contents: key.to_pem().as_bytes(), secret: true },
-        New { path: &csr_file, contents: pem.as_bytes(), secret: false },
+        New::secret(&key_file, key.to_pem().as_bytes()),
+        New::public(&csr_file, pem.as_bytes()),
     ])?;
     args.how.say(report.fact("key_sha256", key.public().sha256(), ""))
 }
@@ -120,10 +119,8 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     record.request(&brought);
     let issued = ca.issue(&profile, &brought.request.public_key, crate::serial()?, crate::now())?;
     record.certificate(&file, &issued)?;
-    record.seal(&ca)?;
-    files::make_dir(&out)?;
     let chain = bundle::to_pem([&issued.certificate, ca.certificate()]);
-    files::write_certificates(&file, &chain, args.replace)?;
+    record.finish(&ca, &[New::certificates(&file, &chain, args.replace)])?;
     args.how.say(report(&profile, &brought, &file, issued.not_after, issued.clamped))
 }
 

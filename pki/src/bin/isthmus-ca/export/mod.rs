@@ -136,7 +136,7 @@ fn offline(args: &Istio, ours: &Signer) -> anyhow::Result<()> {
         }
         (None, Some(file)) => {
             let manifest = istio::manifest_yaml(&files, &args.namespace);
-            files::write_new_together(&[New { path: file, contents: manifest.as_bytes(), secret: true }])?;
+            files::write_new_together(&[New::secret(file, manifest.as_bytes())])?;
         }
         (None, None) => bail!("say where to: --out, --manifest or --context"),
     }
@@ -147,11 +147,13 @@ fn offline(args: &Istio, ours: &Signer) -> anyhow::Result<()> {
 fn write_files(dir: &Path, files: &Files) -> anyhow::Result<()> {
     let paths: Vec<PathBuf> = files.keys().map(|name| dir.join(name)).collect();
     files::refuse_existing(&paths.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-    files::make_dir(dir)?;
     let new: Vec<New<'_>> = files
         .iter()
         .zip(&paths)
-        .map(|((name, contents), path)| New { path, contents, secret: name == istio::CA_KEY })
+        .map(|((name, contents), path)| match name == istio::CA_KEY {
+            true => New::secret(path, contents),
+            false => New::public(path, contents),
+        })
         .collect();
     files::write_new_together(&new)
 }

@@ -56,7 +56,6 @@ pub(super) fn request(args: &Csr) -> anyhow::Result<()> {
         return args.how.say(report.parts(parts.collect()));
     }
     let made = paths.into_iter().map(|paths| make(args, paths)).collect::<anyhow::Result<Vec<_>>>()?;
-    files::make_dir(&args.out)?;
     write(&made)?;
     let parts = made.iter().map(describe).collect::<anyhow::Result<Vec<_>>>()?;
     args.how.say(report.parts(parts))
@@ -90,8 +89,8 @@ fn write(made: &[Made]) -> anyhow::Result<()> {
         .iter()
         .flat_map(|made| {
             [
-                New { path: &made.key_file, contents: made.contents.as_bytes(), secret: true },
-                New { path: &made.csr_file, contents: made.csr.as_bytes(), secret: false },
+                New::secret(&made.key_file, made.contents.as_bytes()),
+                New::public(&made.csr_file, made.csr.as_bytes()),
             ]
         })
         .collect();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use isthmus_pki::{
-    Authority, Profile,
+    Profile,
     authority::{self, Outlook},
     bundle,
     facts::utc,
@@ -14,7 +14,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::clamp_note;
 use crate::{
-    files,
+    files::{self, New},
     record::{self, Record},
     report::{How, Report},
     request::Brought,
@@ -71,11 +71,19 @@ pub(super) fn sign(args: &Sign) -> anyhow::Result<()> {
     let root = root::open(&args.root, &args.unlock)?;
     let issued = root.issue(&profile(args), &brought.request.public_key, crate::serial()?, crate::now())?;
     record.certificate(&file, &issued)?;
-    record.seal(&root)?;
-    files::make_dir(&out)?;
-    files::write_certificates(&file, &bundle::to_pem([&issued.certificate]), args.replace)?;
     let report = report(args, &brought, &file, issued.not_after, issued.clamped);
-    args.how.say(with_bundle(report, &out.join("root.pem"), &root)?)
+    let (pem, trust) = (bundle::to_pem([&issued.certificate]), bundle::to_pem([root.certificate()]));
+    let mut new = vec![New::certificates(&file, &pem, args.replace)];
+    let trust_file = out.join("root.pem");
+    // The site needs the trust bundle too, if it has none yet.
+    let report = if files::refuse_existing(&[&trust_file]).is_ok() {
+        new.push(New::public(&trust_file, trust.as_bytes()));
+        report.fact("trust_bundle", trust_file.display(), "")
+    } else {
+        report
+    };
+    record.finish(&root, &new)?;
+    args.how.say(report)
 }
 
 fn profile(args: &Sign) -> Profile {
@@ -115,15 +123,6 @@ fn report(
         .lines("words", brought.words())
         .fact("subject", &brought.request.subject, "(what the request called itself)")
         .warn(clamp_note(cut))
-}
-
-/// The site needs the trust bundle too, if it has none yet.
-fn with_bundle(report: Report, path: &Path, root: &Authority) -> anyhow::Result<Report> {
-    if files::refuse_existing(&[path]).is_err() {
-        return Ok(report);
-    }
-    files::write_certificates(path, &bundle::to_pem([root.certificate()]), false)?;
-    Ok(report.fact("trust_bundle", path.display(), ""))
 }
 
 /// That of another site has been mixed up with the one that was meant.

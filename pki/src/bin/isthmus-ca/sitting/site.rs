@@ -106,14 +106,6 @@ fn sign(args: &Site, items: &[Item<'_>], mut record: Record) -> anyhow::Result<(
         record.certificate(&item.path, &issued)?;
         chains.push(bundle::to_pem([&issued.certificate, ca.certificate()]));
     }
-    record.seal(&ca)?;
-    for item in items {
-        files::make_dir(item.path.parent().unwrap_or(&args.out))?;
-    }
-    let files: Vec<_> = items
-        .iter()
-        .zip(&chains)
-        .map(|(item, pem)| New { path: &item.path, contents: pem.as_bytes(), secret: false })
-        .collect();
-    files::write_new_together(&files)
+    let files = items.iter().zip(&chains).map(|(item, pem)| New::public(&item.path, pem.as_bytes()));
+    record.finish(&ca, &files.collect::<Vec<_>>())
 }
