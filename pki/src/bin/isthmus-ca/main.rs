@@ -141,6 +141,12 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     Duration::try_from(lifetime).map_err(|_| "too long".to_owned())
 }
 
+/// Command-line value parser: a lifetime of more than nothing.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = lifetime(text)?;
+    if period.is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(period) }
+}
+
 /// Command-line value parser: the name of a site or a node, as `[node]` in the daemon's configuration takes it.
 fn name(text: &str) -> Result<String, String> {
     let rule = "use 1 to 63 of a-z, 0-9 and -, not at the ends, as isthmusd does for [node] name and site";
