@@ -14,6 +14,7 @@ use crate::{
     record::{self, Record},
     report::{How, Report},
     request::Brought,
+    secret,
     site::clamp_note,
     token,
 };
@@ -164,6 +165,9 @@ pub(crate) struct CaKey {
     /// The site CA's key, or the file that names it in its token.
     #[arg(long, value_name = "FILE")]
     ca_key: PathBuf,
+    /// File (mode 0600) with the passphrase of the site CA's key, if it is encrypted; without it, it is asked for.
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
     /// File (mode 0600) with the PIN of the site CA's token; without it, it is asked for.
     #[arg(long, value_name = "FILE")]
     pin_file: Option<PathBuf>,
@@ -175,7 +179,7 @@ pub(crate) fn open_ca(certificate: &Path, key: &CaKey) -> anyhow::Result<Authori
     let opened = if token::is_reference(&text) {
         token::parse(&text).and_then(|uri| token::open(&uri, None, key.pin_file.as_deref()))
     } else {
-        Key::from_pem(&text, None).map_err(Into::into)
+        secret::open_key(&text, key.passphrase_file.as_deref(), "the site CA's key")
     };
     files::authority(certificate, opened.with_context(|| key.ca_key.display().to_string())?, &key.ca_key)
 }

@@ -35,7 +35,8 @@ pub(crate) struct Istio {
     /// The signing CA's key.
     #[arg(long, value_name = "FILE")]
     ca_key: PathBuf,
-    /// File (mode 0600) with the key's passphrase, if it is encrypted; istiod gets it decrypted, as it can't otherwise.
+    /// File (mode 0600) with the key's passphrase, if it is encrypted; without it, it is asked for. Istiod gets the key decrypted: it
+    /// can't use another.
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
     /// The root(s) of the mesh, the one to stay first.

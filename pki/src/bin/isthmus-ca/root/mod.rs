@@ -103,7 +103,7 @@ fn dry(args: &Init) -> Report {
 }
 
 fn under_passphrase(args: &Init) -> anyhow::Result<()> {
-    let passphrase = secret::new_passphrase(args.passphrase_file.as_deref())?;
+    let passphrase = secret::new_passphrase(args.passphrase_file.as_deref(), "the root key")?;
     let key = Key::generate(Curve::P384)?;
     let sealed = key.to_encrypted_pem(&passphrase, &crate::random()?, &crate::random()?)?;
     let path = key_path(&args.out);
