@@ -27,6 +27,10 @@ fn as_written(item: &Item) -> Vec<String> {
                 key_sha256.as_deref().unwrap_or("not shown without the passphrase")
             ),
         ],
+        Item::Share { set, index, threshold, total } => vec![
+            format!("share {index} of the key that opens a root: any {threshold} of {total} do"),
+            format!("  set           {set}"),
+        ],
         Item::Crl { list, problems } => crl_lines(list, problems),
         Item::Bundle { sequence, refresh_hint, keys, problems } => {
             bundle_lines(*sequence, *refresh_hint, keys, problems)

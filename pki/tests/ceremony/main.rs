@@ -234,6 +234,26 @@ fn errors_name_the_file_and_the_remedy() {
 }
 
 #[test]
+fn a_pipe_that_nobody_writes_to_is_refused() {
+    let ceremony = Ceremony::new();
+    assert!(std::process::Command::new("mkfifo").arg(ceremony.path("pipe")).status().unwrap().success());
+    for arguments in [
+        "inspect pipe",
+        "csr review pipe --plan pipe",
+        "verify --bundle root/root.pem --chain pipe",
+        "crl sign --root root --passphrase-file pipe --out x",
+        "transcript verify pipe --root root/root.pem",
+    ] {
+        ceremony.fails(arguments, &["pipe: is a named pipe", "give a file"]);
+    }
+    // What a shell makes of `<(…)` has its writer.
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", "\"$0\" inspect <(cat root/root.pem)", env!("CARGO_BIN_EXE_isthmus-ca")]);
+    let output = shell.current_dir(ceremony.path("")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn verify_refuses_a_foreign_root_a_wrong_key_and_another_id() {
     let (ceremony, foreign) = (Ceremony::new(), Ceremony::new());
     let foreign_root = foreign.path("root/root.pem");

@@ -5,7 +5,7 @@ mod staged;
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, Read as _},
-    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _},
     path::Path,
 };
 
@@ -25,8 +25,17 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
 
 /// Reads a file of at most so many bytes.
 pub(crate) fn read_up_to(path: &Path, most: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
-    read_from(&file, most).with_context(|| path.display().to_string())
+    read_from(&open(path)?, most).with_context(|| path.display().to_string())
+}
+
+/// Opens for reading, but no named pipe: whoever opens one waits until somebody writes. The pipes of a shell's `<(…)` have a writer.
+fn open(path: &Path) -> anyhow::Result<File> {
+    let name = || path.display().to_string();
+    let kind = fs::metadata(path).with_context(name)?.file_type();
+    if kind.is_fifo() && !path.starts_with("/dev") && !path.starts_with("/proc") {
+        bail!("{}: is a named pipe, and nobody may ever write into it; give a file", name());
+    }
+    File::open(path).with_context(name)
 }
 
 /// True if the file was not there.
@@ -47,7 +56,7 @@ fn read_from(file: &File, most: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
 
 /// Reads a file that nobody but its owner may read.
 pub(crate) fn read_secret(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
+    let file = open(path)?;
     let mode = file.metadata().with_context(|| path.display().to_string())?.permissions().mode();
     if mode & 0o077 != 0 {
         let path = path.display();

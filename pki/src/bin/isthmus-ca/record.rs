@@ -62,7 +62,7 @@ impl Record {
             check_clock(confirmed)?;
         }
         let Some(path) = &args.transcript else { return Ok(Self(None)) };
-        let existing = read(path).with_context(|| path.display().to_string())?;
+        let existing = read(path)?;
         let log = Log::resume(&existing).with_context(|| path.display().to_string())?;
         let mut record = Self(Some(Open { path: path.clone(), log, length: existing.len() as u64 }));
         let confirmed = args.clock_confirmed.map_or("no".to_owned(), |time| utc(time.unix_timestamp()));
