@@ -3,7 +3,7 @@
 mod crl;
 mod outlook;
 
-pub use crl::{Reason, Revoked, crl_number, crl_to_pem, revoked_before};
+pub use crl::{Reason, Revoked, check_serial, crl_number, crl_to_pem, revoked_before};
 pub use outlook::Outlook;
 use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, SigningKey as _};
 use rustls_pki_types::CertificateDer;

@@ -10,6 +10,7 @@ use x509_parser::{
 };
 
 use crate::{
+    blocks::blocks,
     id::SpiffeId,
     key::{Key, PublicKey},
 };
@@ -68,7 +69,9 @@ pub fn parse(bytes: &[u8]) -> Result<Request, Error> {
         return Err(Error::TooLong(bytes.len()));
     }
     let der = if bytes.first() == Some(&0x30) { bytes.to_vec() } else { from_pem(bytes)? };
-    let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|e| Error::Der(e.to_string()))?;
+    let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|_| {
+        Error::Der("it is damaged, cut off, or something else; carry it over again, or make it anew".into())
+    })?;
     if !rest.is_empty() {
         return Err(Error::Der(format!("{} bytes follow the request", rest.len())));
     }
@@ -86,13 +89,22 @@ pub fn sha256(bytes: &[u8]) -> Result<[u8; 32], Error> {
 }
 
 fn from_pem(bytes: &[u8]) -> Result<Vec<u8>, Error> {
-    let block = pem::parse_many(bytes).map_err(|e| Error::Pem(e.to_string()))?;
-    match <[pem::Pem; 1]>::try_from(block) {
-        Ok([block]) if matches!(block.tag(), "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") => {
-            Ok(block.into_contents())
+    let bad = |why: String| Err(Error::Pem(why));
+    let found = blocks(bytes);
+    let [block] = found.as_slice() else {
+        return bad(match found.len() {
+            0 => "there is none in it; give the .csr file that `isthmus-ca site csr` or `isthmus-ca node csr` made".into(),
+            count => format!("{count} blocks are in it; give one file for each request"),
+        });
+    };
+    match &block.contents {
+        _ if !matches!(block.label.as_str(), "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") => {
+            bad(format!("it says {:?}", block.label))
         }
-        Ok([block]) => Err(Error::Pem(format!("it says {:?}", block.tag()))),
-        Err(blocks) => Err(Error::Pem(format!("{} blocks", blocks.len()))),
+        Ok(der) => Ok(der.to_vec()),
+        Err(why) => {
+            bad(format!("{}: {why}; the file is damaged or cut off, carry it over again", block.place()))
+        }
     }
 }
 
@@ -152,7 +164,19 @@ mod tests {
         let mut longer = der.to_vec();
         longer.push(0);
         assert!(matches!(parse(&longer), Err(Error::Der(_))));
-        assert!(matches!(parse(format!("{pem}{pem}").as_bytes()), Err(Error::Pem(_))));
+        let refused = |text: &str| parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(refused(&format!("{pem}{pem}")).contains("2 blocks are in it; give one file for each"));
+        for nothing in ["", "hello"] {
+            assert!(refused(nothing).contains("there is none in it; give the .csr file"));
+        }
+        assert!(
+            refused(&pem[..pem.len() / 2]).contains("block 1 (line 1): it does not end; the file is damaged")
+        );
+        assert!(
+            refused(&pem.replace("CERTIFICATE REQUEST", "CERTIFICATE")).contains("it says \"CERTIFICATE\"")
+        );
+        let cut = parse(&der[..der.len() / 2]).unwrap_err().to_string();
+        assert!(cut.contains("cut off") && !cut.contains("Nom"), "{cut}");
         assert_eq!(parse(&vec![0x30; MAX_LEN + 1]), Err(Error::TooLong(MAX_LEN + 1)));
     }
 

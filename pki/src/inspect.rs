@@ -1,5 +1,5 @@
 //! What is in a file: certificates, lists, requests, keys, bundles, tokens, Kubernetes objects, with the reasons why they would be
-//! refused. No secret is ever shown: of a key the hash of its public half, of a token everything but its signature.
+//! refused. No secret is ever shown: of a key the hash of its public half, of a key's share its number, of a token everything but its signature.
 
 mod jwks;
 mod lines;
@@ -18,6 +18,7 @@ use crate::{
     facts::Facts,
     key::Key,
     kubernetes::{self, Object},
+    share::{self, Share},
     x509::{Crl, KeyFacts, KeyFault},
 };
 
@@ -63,6 +64,17 @@ pub enum Item {
         encrypted: bool,
         /// Hex SHA-256 of its public half, if it can be read.
         key_sha256: Option<String>,
+    },
+    /// A share of the key that opens a root; what it holds is not shown.
+    Share {
+        /// Its set.
+        set: String,
+        /// Which of the set it is, from 1.
+        index: u8,
+        /// How many open the root.
+        threshold: u8,
+        /// How many there are.
+        total: u8,
     },
     /// A JWK set: a SPIFFE bundle document, or keys of tokens alone.
     Bundle {
@@ -127,7 +139,11 @@ fn look(bytes: &[u8], now: OffsetDateTime, depth: usize) -> Vec<Item> {
     if bytes.first() == Some(&0x30) {
         return vec![der(bytes, now)];
     }
-    let found: Vec<Item> = blocks(bytes).iter().map(|block| pem_block(block, now)).collect();
+    let parts = blocks(bytes);
+    if parts.iter().any(|block| block.label == share::LABEL) {
+        return vec![key_share(bytes)];
+    }
+    let found: Vec<Item> = parts.iter().map(|block| pem_block(block, now)).collect();
     // A manifest may hold PEM within its text; it is the object that is meant then.
     if kubernetes::seems(bytes) && depth < MAX_DEPTH {
         return document(bytes, now, depth);
@@ -138,6 +154,18 @@ fn look(bytes: &[u8], now: OffsetDateTime, depth: usize) -> Vec<Item> {
             unknown("file", "neither PEM, DER, a JWK set, a token nor a Kubernetes object".into())
         }
         false => found,
+    }
+}
+
+fn key_share(bytes: &[u8]) -> Item {
+    match Share::parse(bytes) {
+        Ok(share) => Item::Share {
+            set: share.set().to_string(),
+            index: share.index(),
+            threshold: share.quorum().threshold(),
+            total: share.quorum().total(),
+        },
+        Err(e) => Item::Unknown { label: "key share".into(), reason: e.to_string() },
     }
 }
 
@@ -180,7 +208,7 @@ pub fn is_sound(items: &[Item]) -> bool {
         | Item::Token { problems, .. } => problems.is_empty(),
         Item::Object { entries, .. } => entries.iter().all(|entry| is_sound(&entry.items)),
         Item::Unknown { .. } => false,
-        Item::Request { .. } | Item::Key { .. } => true,
+        Item::Request { .. } | Item::Key { .. } | Item::Share { .. } => true,
     })
 }
 

@@ -7,6 +7,7 @@
 //! checks the issuer's log, [`inspect`] explains a file.
 //! For the programs of others: [`x509`] reads what their CAs make, [`families`] says what their verifiers say, [`istio`] plans what
 //! istiod is given, [`doctor`] examines meshes.
+//! [`text`] makes what files say fit for a terminal.
 //! [`charter`] is the fabric's signed constitution, [`rotation`] the order in which keys change hands without anybody noticing.
 
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ pub mod shamir;
 pub mod share;
 pub mod signed_by;
 pub mod statement;
+pub mod text;
 pub mod transcript;
 pub mod verify;
 pub mod words;

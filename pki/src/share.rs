@@ -12,7 +12,7 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-pub use text::{Error, MAX_LEN};
+pub use text::{Error, LABEL, MAX_LEN};
 
 use crate::shamir::{self, Point, Quorum, SECRET_LEN, Secret};
 

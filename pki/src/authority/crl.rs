@@ -121,9 +121,17 @@ impl Authority {
 pub fn revoked_before(ca: &CertificateDer<'_>, crl: &[u8]) -> Result<Vec<Revoked>, Error> {
     let bad = |reason: &str| Error::Crl(reason.to_owned());
     let pem = (crl.first() != Some(&0x30)).then(|| pem::parse(crl));
-    let pem = pem.transpose().map_err(|e| Error::Crl(e.to_string()))?;
+    let pem =
+        pem.transpose().map_err(|e| Error::Crl(format!("{e}; give the last list that this CA signed")))?;
+    if let Some(other) = pem.as_ref().filter(|pem| pem.tag() != "X509 CRL") {
+        let what = other.tag();
+        return Err(Error::Crl(format!(
+            "it is a {what:?}, not an \"X509 CRL\"; give the last list that this CA signed"
+        )));
+    }
     let der = pem.as_ref().map_or(crl, |pem| pem.contents());
-    let (rest, list) = CertificateRevocationList::from_der(der).map_err(|e| Error::Crl(e.to_string()))?;
+    let damaged = "it is no list in DER: it is damaged, cut off, or something else";
+    let (rest, list) = CertificateRevocationList::from_der(der).map_err(|_| bad(damaged))?;
     let (_, own) = x509_parser::parse_x509_certificate(ca).map_err(|_| bad("the CA"))?;
     if !rest.is_empty() || list.verify_signature(own.public_key()).is_err() {
         return Err(bad("this CA did not sign it"));
@@ -139,13 +147,16 @@ pub fn revoked_before(ca: &CertificateDer<'_>, crl: &[u8]) -> Result<Vec<Revoked
     entries.collect::<Option<_>>().ok_or_else(|| bad("a date is out of range"))
 }
 
-fn entry(revoked: &Revoked) -> Result<RevokedCertParams, Error> {
-    let serial = &revoked.serial;
+/// Refuses what no certificate has as its serial number: empty, too long, negative or zero.
+pub fn check_serial(serial: &[u8]) -> Result<(), Error> {
     let sound =
         (1..=MAX_SERIAL_LEN).contains(&serial.len()) && serial[0] < 0x80 && serial.iter().any(|b| *b != 0);
-    if !sound {
-        return Err(Error::Serial(hex::encode(serial)));
-    }
+    if sound { Ok(()) } else { Err(Error::Serial(hex::encode(serial))) }
+}
+
+fn entry(revoked: &Revoked) -> Result<RevokedCertParams, Error> {
+    let serial = &revoked.serial;
+    check_serial(serial)?;
     Ok(RevokedCertParams {
         serial_number: SerialNumber::from_slice(serial),
         revocation_time: whole_second(revoked.at),

@@ -7,7 +7,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{CaState, Charter, Error, PinnedCa, Root, RootState, Site};
-use crate::{bundle, facts::Facts, id::TrustDomain, keyhash::KeyHash, profile::site_ca_name, signed_by};
+use crate::{
+    bundle, facts::Facts, id::TrustDomain, keyhash::KeyHash, profile::site_ca_name, signed_by,
+    text::toml_error,
+};
 
 const DEFAULT_HINT: &str = "5m";
 
@@ -60,7 +63,7 @@ pub fn from_toml(
     issued_at: i64,
     file: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
 ) -> Result<Charter, Error> {
-    let draft: Draft = toml::from_str(text).map_err(|e| Error::Text(e.to_string().trim_end().to_owned()))?;
+    let draft: Draft = toml::from_str(text).map_err(|e| Error::Text(toml_error(text, &e)))?;
     let domain = draft.trust_domain.get_ref();
     let trust_domain =
         TrustDomain::parse(domain).map_err(|e| Error::Text(format!("trust_domain {domain:?}: {e}")))?;

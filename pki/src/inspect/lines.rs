@@ -3,11 +3,16 @@
 use super::{Entry, Item, Jwk};
 use crate::{
     facts::{Facts, utc},
+    text::clean,
     x509::Crl,
 };
 
-/// Lines for a person.
+/// Lines for a person; nothing that the file says can drive a terminal or begin a line.
 pub fn lines(item: &Item) -> Vec<String> {
+    as_written(item).iter().map(|line| clean(line).into_owned()).collect()
+}
+
+fn as_written(item: &Item) -> Vec<String> {
     match item {
         Item::Certificate { kind, facts, problems } => certificate_lines(kind, facts, problems),
         Item::Request { subject, uris, key_sha256 } => vec![
@@ -21,6 +26,10 @@ pub fn lines(item: &Item) -> Vec<String> {
                 "  key SHA-256   {}",
                 key_sha256.as_deref().unwrap_or("not shown without the passphrase")
             ),
+        ],
+        Item::Share { set, index, threshold, total } => vec![
+            format!("share {index} of the key that opens a root: any {threshold} of {total} do"),
+            format!("  set           {set}"),
         ],
         Item::Crl { list, problems } => crl_lines(list, problems),
         Item::Bundle { sequence, refresh_hint, keys, problems } => {
@@ -70,7 +79,7 @@ fn problem_lines(problems: &[String]) -> impl Iterator<Item = String> {
 }
 
 fn entry_lines(entry: &Entry) -> Vec<String> {
-    let items = entry.items.iter().flat_map(lines).map(|line| format!("    {line}"));
+    let items = entry.items.iter().flat_map(as_written).map(|line| format!("    {line}"));
     std::iter::once(format!("  {}", entry.name)).chain(items).collect()
 }
 

@@ -8,6 +8,7 @@ use crate::{
     authority::{Reason, Revoked},
     id::{self, TrustDomain},
     key::Curve,
+    text::toml_error,
 };
 
 /// Longest plan that is read, in bytes.
@@ -129,7 +130,7 @@ impl Plan {
             return Err(Error::TooLong(bytes.len()));
         }
         let text = std::str::from_utf8(bytes).map_err(|_| Error::NotText)?;
-        let raw: RawPlan = toml::from_str(text).map_err(|e| Error::Toml(e.to_string()))?;
+        let raw: RawPlan = toml::from_str(text).map_err(|e| Error::Toml(toml_error(text, &e)))?;
         let trust_domain = TrustDomain::parse(&raw.trust_domain).map_err(Error::TrustDomain)?;
         let sites = raw.site.iter().map(site).collect::<Result<Vec<_>, _>>()?;
         different(sites.iter().map(|site| &site.name))?;

@@ -1,14 +1,20 @@
 //! A request held against the plan. What a request says of itself is not believed, but what contradicts the plan was mixed up or forged.
 
 use super::{Plan, Site};
-use crate::{csr::Request, id::SpiffeId, key::Curve, profile::SITE_CA_NAME};
+use crate::{
+    csr::Request,
+    id::{self, SpiffeId, TrustDomain},
+    key::Curve,
+    profile::SITE_CA_NAME,
+};
 
 /// Why a request is not signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Not a site CA's request.
     #[error(
-        "this is not the request of a site's CA: it calls itself {0:?}; make it with `isthmus-ca site csr`"
+        "this is not the request of a site's CA: it calls itself {0:?}, where it must say \"CN={SITE_CA_NAME}\", the site's name and \
+         nothing else; make it with `isthmus-ca site csr`"
     )]
     NotASite(String),
     /// A site that the plan does not have.
@@ -23,8 +29,15 @@ pub enum Refusal {
         wanted: String,
     },
     /// Another fabric's.
-    #[error("the request is for {0:?}, the plan for another trust domain")]
-    OtherDomain(String),
+    #[error(
+        "the request is for {says:?}, another trust domain than {wanted}: take the request that was made for this one"
+    )]
+    OtherDomain {
+        /// What it asks for.
+        says: String,
+        /// The plan's, or the root's.
+        wanted: TrustDomain,
+    },
     /// Another kind of key.
     #[error("the plan wants a {wanted:?} key for this site, the request has a {has:?} key")]
     Curve {
@@ -38,24 +51,31 @@ pub enum Refusal {
 impl Plan {
     /// The site of the plan that the request is for. `site` is who brought it, if that is known.
     pub fn review(&self, request: &Request, site: Option<&str>) -> Result<&Site, Refusal> {
-        let says =
-            claimed_site(&request.subject).ok_or_else(|| Refusal::NotASite(request.subject.clone()))?;
-        if let Some(wanted) = site.filter(|wanted| *wanted != says) {
-            return Err(Refusal::OtherSite { says: says.to_owned(), wanted: wanted.to_owned() });
-        }
+        let says = claimed_site(request, &self.trust_domain, site)?;
         let planned = self.site(says).ok_or_else(|| Refusal::Unknown(says.to_owned()))?;
-        let foreign = |uri: &&String| SpiffeId::parse(uri).map_or(true, |id| id != self.trust_domain.id());
-        if let Some(uri) = request.uris.iter().find(foreign) {
-            return Err(Refusal::OtherDomain(uri.clone()));
-        }
         let has = request.public_key.curve();
         if has == planned.curve { Ok(planned) } else { Err(Refusal::Curve { wanted: planned.curve, has }) }
     }
 }
 
-/// The site that a request's subject names.
-pub fn claimed_site(subject: &str) -> Option<&str> {
-    subject.split(", ").find_map(|part| part.strip_prefix("CN=")?.strip_prefix(SITE_CA_NAME))
+/// The site that a request names, if it is exactly what `isthmus-ca site csr` makes for one of this trust domain. People at both ends
+/// look at the request: what else it could say would be for their eyes alone.
+pub fn claimed_site<'a>(
+    request: &'a Request,
+    trust_domain: &TrustDomain,
+    wanted: Option<&str>,
+) -> Result<&'a str, Refusal> {
+    let subject = &request.subject;
+    let name = subject.strip_prefix("CN=").and_then(|name| name.strip_prefix(SITE_CA_NAME));
+    let says = name.filter(|name| id::is_name(name)).ok_or_else(|| Refusal::NotASite(subject.clone()))?;
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != says) {
+        return Err(Refusal::OtherSite { says: says.to_owned(), wanted: wanted.to_owned() });
+    }
+    let foreign = |uri: &&String| SpiffeId::parse(uri).map_or(true, |id| id != trust_domain.id());
+    match request.uris.iter().find(foreign) {
+        Some(uri) => Err(Refusal::OtherDomain { says: uri.clone(), wanted: trust_domain.clone() }),
+        None => Ok(says),
+    }
 }
 
 #[cfg(test)]
@@ -78,8 +98,18 @@ mod tests {
         assert!(matches!(review(&sound, Some("b")), Err(Refusal::OtherSite { .. })));
         let refuse = |name: &str, domain, curve| review(&request(name, domain, curve), None).unwrap_err();
         assert_eq!(refuse(&site_ca_name("c"), "td", Curve::P256), Refusal::Unknown("c".into()));
-        assert_eq!(refuse("gw1", "td", Curve::P256), Refusal::NotASite("CN=gw1".into()));
-        assert_eq!(refuse(&site_ca_name("a"), "x", Curve::P256), Refusal::OtherDomain("spiffe://x".into()));
+        for bad in [
+            "gw1".to_owned(),
+            site_ca_name("a, O=x"),
+            site_ca_name("a\nok: as planned"),
+            site_ca_name("A"),
+            site_ca_name(""),
+            format!(" {}", site_ca_name("a")),
+        ] {
+            assert_eq!(refuse(&bad, "td", Curve::P256), Refusal::NotASite(format!("CN={bad}")));
+        }
+        let (says, wanted) = ("spiffe://x".into(), domain("td"));
+        assert_eq!(refuse(&site_ca_name("a"), "x", Curve::P256), Refusal::OtherDomain { says, wanted });
         let (wanted, has) = (Curve::P256, Curve::P384);
         assert_eq!(refuse(&site_ca_name("a"), "td", Curve::P384), Refusal::Curve { wanted, has });
     }

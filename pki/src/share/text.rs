@@ -25,6 +25,8 @@ use crate::shamir::{Quorum, SECRET_LEN, Secret};
 
 /// Longest share file that is read, in bytes: room for what a custodian notes beside it.
 pub const MAX_LEN: usize = 16 << 10;
+/// What stands after BEGIN and END.
+pub const LABEL: &str = "ISTHMUS KEY SHARE";
 const VERSION: &str = "1";
 const BEGIN: &str = "BEGIN ISTHMUS KEY SHARE";
 const END: &str = "END ISTHMUS KEY SHARE";

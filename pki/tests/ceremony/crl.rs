@@ -41,7 +41,18 @@ fn what_was_revoked_stays_revoked() {
     let stranger = Ceremony::new();
     stranger.write("theirs", &ceremony.read("one/crl.pem"), 0o644);
     stranger.fails(&format!("{SIGN} --previous theirs --out x"), &["theirs", "did not sign it"]);
-    stranger.fails(&format!("{SIGN} --previous root/root.pem --out x"), &["root/root.pem", "earlier CRL"]);
+    stranger.fails(
+        &format!("{SIGN} --previous root/root.pem --out x"),
+        &["root/root.pem", "earlier CRL", "\"CERTIFICATE\", not", "give the last list"],
+    );
+    for text in ["hello".to_owned(), first_half(&ceremony.read("one/crl.pem"))] {
+        stranger.write("cut", &text, 0o644);
+        stranger.fails(&format!("{SIGN} --previous cut --out x"), &["cut", "earlier CRL"]);
+    }
+}
+
+fn first_half(text: &str) -> String {
+    text[..text.len() / 2].to_owned()
 }
 
 #[test]
@@ -50,7 +61,25 @@ fn only_what_the_root_issued_is_revoked_by_it() {
     ceremony.fails(&format!("{SIGN} --revoke node/node.pem --out x"), &["node/node.pem", "not by this root"]);
     ceremony.fails(&format!("{SIGN} --revoke-serial xyz --out x"), &["--revoke-serial xyz"]);
     ceremony.fails(&format!("{SIGN} --revoke-serial 00 --out x"), &["not a serial number"]);
-    assert_eq!(ceremony.run(&format!("{SIGN} --reason boredom --out x")).status.code(), Some(2));
+    for serial in ["0000", "80", ""] {
+        ceremony
+            .fails(&format!("{SIGN} --revoke-serial {serial} --out x --dry-run"), &["not a serial number"]);
+    }
+    for bad in ["--reason boredom", "--every 0s --count 3", "--every 0d"] {
+        assert_eq!(ceremony.run(&format!("{SIGN} {bad} --out x")).status.code(), Some(2), "{bad}");
+    }
+    assert!(!ceremony.path("x").exists());
+}
+
+#[test]
+fn a_root_does_not_revoke_itself() {
+    let ceremony = Ceremony::new();
+    let serial = ceremony.json("inspect root/root.pem")["items"][0]["serial"].as_str().unwrap().to_owned();
+    for what in ["--revoke root/root.pem".to_owned(), format!("--revoke-serial {serial}")] {
+        let remedy = ["this is a root", "make a new root", "trust bundle"];
+        ceremony.fails(&format!("{SIGN} {what} --out x"), &remedy);
+        ceremony.fails(&format!("{SIGN} {what} --out x --dry-run"), &remedy);
+    }
     assert!(!ceremony.path("x").exists());
 }
 

@@ -1,6 +1,6 @@
 //! Key files that were replaced half-way, cut off or mixed up.
 
-use crate::rig::{Ceremony, NODE_SIGN};
+use crate::rig::{Ceremony, NODE_SIGN, mode, openssl_is_there};
 
 const SIGN: &str =
     "site sign --csr site/site-ca.csr --root root --site aws-use1 --out x --passphrase-file pass";
@@ -39,6 +39,41 @@ fn two_keys_of_one_root_are_one_too_many() {
     ceremony.fails(&SIGN.replace(" --passphrase-file pass", " --pin-file pass"), &["no PKCS#11 module"]);
     ceremony.write("root/root.token", "nonsense", 0o644);
     ceremony.fails(SIGN, &["root/root.token", "pkcs11:"]);
+}
+
+#[test]
+fn an_encrypted_site_ca_signs_when_its_passphrase_is_given() {
+    let ceremony = Ceremony::new();
+    ceremony.write("site-pass", "a passphrase of the site", 0o600);
+    ceremony
+        .ok("site csr --site b --trust-domain fabric.example --count 2 --out b --passphrase-file site-pass");
+    for file in ["b/site-ca.key", "b/site-ca-2.key"] {
+        assert!(ceremony.read(file).starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----"), "{file}");
+        assert_eq!(mode(&ceremony.path(file)), 0o600);
+    }
+    ceremony.ok("site sign --csr b/site-ca.csr --root root --site b --passphrase-file pass");
+    ceremony.ok("node csr --site b --name gw1 --trust-domain fabric.example --out gw1");
+    let sign = "node sign --csr gw1/node.csr --ca b/site-ca.pem --ca-key b/site-ca.key --site b --name gw1";
+    ceremony.fails(&format!("{sign} --passphrase-file pass"), &["b/site-ca.key", "wrong passphrase"]);
+    ceremony.ok(&format!("{sign} --passphrase-file site-pass"));
+    ceremony.ok("verify --bundle root/root.pem --chain gw1/node.pem --key gw1/node.key");
+    ceremony.write(
+        "plan.toml",
+        "trust_domain = \"fabric.example\"\n[[site]]\nname = \"b\"\n[[site.node]]\nname = \"gw1\"\n",
+        0o644,
+    );
+    let sitting = "sitting site --plan plan.toml --site b --requests gw1 --ca b/site-ca.pem --ca-key b/site-ca.key --out signed";
+    ceremony.ok(&format!("{sitting} --passphrase-file site-pass"));
+    ceremony.ok("export istio --ca b/site-ca.pem --ca-key b/site-ca.key --passphrase-file site-pass --root root/root.pem --out cacerts");
+    if openssl_is_there() {
+        ceremony.openssl("pkey -in b/site-ca.key -passin file:site-pass -noout");
+    }
+    ceremony.write("short", "short", 0o600);
+    ceremony.fails(
+        "site csr --site c --trust-domain fabric.example --out c --passphrase-file short",
+        &["at least 12"],
+    );
+    assert!(!ceremony.path("c").exists());
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod manual;
 mod plan;
 mod rig;
 mod shares;
+mod terminal;
 mod transcript;
 
 use std::fs;
@@ -148,7 +149,7 @@ fn a_full_disk_leaves_no_key_without_its_request() {
     for (what, file) in [("node csr --name gw1", "new/node.csr"), ("site csr", "new/site-ca.csr")] {
         let command = format!("{what} --site aws-use1 --trust-domain {domain} --out new");
         ceremony.on_a_full_disk(&command, file);
-        assert_eq!(fs::read_dir(ceremony.path("new")).unwrap().count(), 0, "{what}");
+        assert!(!ceremony.path("new").exists(), "{what}");
         ceremony.ok(&command);
         fs::remove_dir_all(ceremony.path("new")).unwrap();
     }
@@ -193,6 +194,21 @@ fn the_request_of_another_site_is_not_signed() {
 }
 
 #[test]
+fn the_request_of_another_fabric_is_not_signed() {
+    let ceremony = Ceremony::new();
+    ceremony.ok("site csr --site aws-use1 --trust-domain other.example --out other");
+    let sign =
+        "site sign --csr other/site-ca.csr --root root --site aws-use1 --out x --passphrase-file absent";
+    for arguments in [sign.to_owned(), format!("{sign} --dry-run")] {
+        ceremony.fails(
+            &arguments,
+            &["other/site-ca.csr", "spiffe://other.example", "another trust domain than fabric.example"],
+        );
+    }
+    assert!(!ceremony.path("x").exists());
+}
+
+#[test]
 fn errors_name_the_file_and_the_remedy() {
     let ceremony = Ceremony::new();
     let sign = "site sign --csr site/site-ca.csr --root root --site aws-use1 --out b --passphrase-file";
@@ -215,6 +231,26 @@ fn errors_name_the_file_and_the_remedy() {
     ceremony.fails(&NODE_SIGN.replace("node/node.csr", "broken.csr").replace("gw1", "gw2"), &["broken.csr"]);
     assert_eq!(ceremony.run("root init --trust-domain Fabric --out e").status.code(), Some(2));
     assert_eq!(ceremony.run("nonsense").status.code(), Some(2));
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_is_refused() {
+    let ceremony = Ceremony::new();
+    assert!(std::process::Command::new("mkfifo").arg(ceremony.path("pipe")).status().unwrap().success());
+    for arguments in [
+        "inspect pipe",
+        "csr review pipe --plan pipe",
+        "verify --bundle root/root.pem --chain pipe",
+        "crl sign --root root --passphrase-file pipe --out x",
+        "transcript verify pipe --root root/root.pem",
+    ] {
+        ceremony.fails(arguments, &["pipe: is a named pipe", "give a file"]);
+    }
+    // What a shell makes of `<(…)` has its writer.
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", "\"$0\" inspect <(cat root/root.pem)", env!("CARGO_BIN_EXE_isthmus-ca")]);
+    let output = shell.current_dir(ceremony.path("")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

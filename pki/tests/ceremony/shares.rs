@@ -1,6 +1,6 @@
 //! A root whose key is opened by a quorum.
 
-use std::{fs, process::Command};
+use std::process::Command;
 
 use crate::rig::{Ceremony, mode, openssl_is_there};
 
@@ -10,6 +10,21 @@ fn with_site() -> Ceremony {
     let ceremony = Ceremony::split();
     ceremony.ok("site csr --site a --trust-domain fabric.example --out site");
     ceremony
+}
+
+#[test]
+fn inspect_says_what_a_share_is_and_not_what_is_in_it() {
+    let ceremony = Ceremony::split();
+    let text = ceremony.ok("inspect shares/share-2.txt");
+    assert!(text.starts_with("share 2 of the key that opens a root: any 2 of 3 do\n  set "), "{text}");
+    let item = ceremony.json("inspect shares/share-2.txt")["items"][0].clone();
+    assert_eq!((&item["type"], &item["index"], &item["total"]), (&"share".into(), &2.into(), &3.into()));
+    let share = ceremony.read("shares/share-2.txt");
+    let data = share.lines().find(|line| line.starts_with("Data 1")).unwrap()[11..30].to_owned();
+    assert!(!text.contains(&data) && !item.to_string().contains(&data));
+    ceremony.write("cut", &share[..share.len() / 2], 0o600);
+    let said = String::from_utf8(ceremony.run("inspect cut").stdout).unwrap();
+    assert!(said.starts_with("key share: "), "{said}");
 }
 
 #[test]
@@ -167,5 +182,5 @@ fn a_full_disk_leaves_no_half_of_a_set() {
         "root/root.pem",
     );
     assert!(ceremony.everything().is_empty());
-    assert!(fs::read_dir(ceremony.path("shares")).unwrap().next().is_none());
+    assert!(!ceremony.path("shares").exists() && !ceremony.path("root").exists());
 }

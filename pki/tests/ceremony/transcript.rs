@@ -104,6 +104,42 @@ fn a_full_disk_under_the_transcript_stops_the_ceremony() {
     ceremony.ok(VERIFY);
 }
 
+/// What could not be written is not in the transcript: its seal would be that of a root that nobody has.
+#[test]
+fn a_full_disk_under_the_files_leaves_the_transcript_as_it_was() {
+    let ceremony = Ceremony::empty();
+    let init = "root init --trust-domain a --out root --shares 2/3 --share-out shares --transcript t.jsonl";
+    ceremony.on_a_full_disk(init, "root/root.");
+    assert_eq!(ceremony.everything(), [], "neither key, share nor a line in the transcript");
+    ceremony.ok(init);
+    ceremony.ok(VERIFY);
+    ceremony.write(
+        "plan.toml",
+        "trust_domain = \"a\"\n[[site]]\nname = \"s\"\n[[site]]\nname = \"t\"\n",
+        0o644,
+    );
+    for site in ["s", "t"] {
+        ceremony.ok(&format!("site csr --site {site} --trust-domain a --out in/{site}"));
+    }
+    let sitting = format!(
+        "sitting root --plan plan.toml --requests in --root root --out out {SHARES} --transcript t.jsonl"
+    );
+    let before = ceremony.everything();
+    ceremony.on_a_full_disk(&sitting, "out/s/site-ca.pem");
+    assert_eq!(ceremony.everything(), before);
+    // The directory of the second site can't be made.
+    ceremony.write("out", "a file", 0o644);
+    ceremony.fails(&sitting, &["out/s"]);
+    fs::remove_file(ceremony.path("out")).unwrap();
+    fs::create_dir(ceremony.path("out")).unwrap();
+    ceremony.write("out/t", "a file", 0o644);
+    ceremony.fails(&sitting, &["out/t"]);
+    fs::remove_dir_all(ceremony.path("out")).unwrap();
+    assert_eq!(ceremony.everything(), before);
+    ceremony.ok(&sitting);
+    assert_eq!(ceremony.json(VERIFY)["seals"], 2);
+}
+
 /// Without this tool: the chain with sha256sum, a seal with OpenSSL.
 #[test]
 fn openssl_verifies_a_seal() {

@@ -12,7 +12,7 @@ use isthmus_pki::{
 };
 
 use crate::{
-    files,
+    files::{self, New},
     record::{self, Record},
     root,
 };
@@ -101,8 +101,8 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     let roots = args.unlock.open(&args.root)?;
     let file = sealed::seal(&charter, &roots.iter().collect::<Vec<_>>())?;
     note(&mut record, args, &charter, &file);
-    record.seal(roots.first().context("no --root")?)?;
-    files::write_certificates(&args.out, &file, false)?;
+    let new = New::public(&args.out, file.as_bytes());
+    record.finish(roots.first().context("no --root")?, &[new])?;
     lines.extend(
         roots
             .iter()

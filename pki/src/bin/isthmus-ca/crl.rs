@@ -47,7 +47,7 @@ pub(crate) struct Sign {
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=120))]
     count: u16,
     /// From the beginning of one list to that of the next.
-    #[arg(long, default_value = "30d", value_parser = crate::lifetime)]
+    #[arg(long, default_value = "30d", value_parser = crate::period)]
     every: Duration,
     /// How much longer than that each list holds.
     #[arg(long, default_value = "10d", value_parser = crate::lifetime)]
@@ -81,9 +81,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     let mut record = Record::begin(&args.record, "crl sign")?;
     let root = root::open(&args.root, &args.unlock)?;
     let signed = sign(&root, &lists, &paths, now, &mut record)?;
-    record.seal(&root)?;
-    files::make_dir(&args.out)?;
-    files::write_new_together(&signed.iter().map(Signed::file).collect::<Vec<_>>())?;
+    record.finish(&root, &signed.iter().map(Signed::file).collect::<Vec<_>>())?;
     args.how.say(report(&lists, &paths, now))
 }
 
@@ -110,6 +108,7 @@ fn new_serials(args: &Sign, root: &Facts) -> anyhow::Result<Vec<Vec<u8>>> {
         let name = || path.display().to_string();
         let first = bundle::certificates(&files::read(path)?).with_context(name)?.swap_remove(0);
         let facts = Facts::parse(&first).with_context(name)?;
+        refuse_root(&facts.serial, facts.self_issued, root).with_context(name)?;
         if facts.issuer_der != root.subject_der {
             bail!(
                 "{}: was issued by {}, not by this root; its own issuer must revoke it",
@@ -120,9 +119,24 @@ fn new_serials(args: &Sign, root: &Facts) -> anyhow::Result<Vec<Vec<u8>>> {
         serials.push(hex::decode(&facts.serial).with_context(name)?);
     }
     for text in &args.revoke_serial {
-        serials.push(hex::decode(text.replace(':', "")).with_context(|| format!("--revoke-serial {text}"))?);
+        let name = || format!("--revoke-serial {text}");
+        let serial = hex::decode(text.replace(':', "")).with_context(name)?;
+        authority::check_serial(&serial).with_context(name)?;
+        refuse_root(&hex::encode(&serial), false, root).with_context(name)?;
+        serials.push(serial);
     }
     Ok(serials)
+}
+
+/// No verifier asks a root's list about the root, and who has its key signs another list.
+fn refuse_root(serial: &str, self_issued: bool, root: &Facts) -> anyhow::Result<()> {
+    if self_issued || serial == root.serial {
+        bail!(
+            "this is a root, and its own list can't revoke it; make a new root, sign a charter without the old one, and take the old \
+             one out of every trust bundle (docs/how-to/compromise.md)"
+        );
+    }
+    Ok(())
 }
 
 /// A list that is signed but not written.
@@ -133,7 +147,7 @@ pub(crate) struct Signed {
 
 impl Signed {
     pub(crate) fn file(&self) -> New<'_> {
-        New { path: &self.path, contents: self.pem.as_bytes(), secret: false }
+        New::public(&self.path, self.pem.as_bytes())
     }
 }
 

@@ -1,15 +1,19 @@
 //! Files: keys are made 0600 and never overwritten, certificates only when told to; every error names the file and the remedy.
 
+mod staged;
+
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    fs::{self, DirBuilder, File},
+    io::{self, Read as _},
+    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _},
+    path::Path,
 };
 
 use anyhow::{Context as _, bail};
 use isthmus_pki::{Authority, Key, bundle};
 use zeroize::Zeroizing;
+
+pub(crate) use staged::{New, Staged, sync_name, write_new_together};
 
 /// Longest file that is read, in bytes.
 const MAX_LEN: u64 = 1 << 20;
@@ -21,8 +25,17 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
 
 /// Reads a file of at most so many bytes.
 pub(crate) fn read_up_to(path: &Path, most: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
-    read_from(&file, most).with_context(|| path.display().to_string())
+    read_from(&open(path)?, most).with_context(|| path.display().to_string())
+}
+
+/// Opens for reading, but no named pipe: whoever opens one waits until somebody writes. The pipes of a shell's `<(…)` have a writer.
+fn open(path: &Path) -> anyhow::Result<File> {
+    let name = || path.display().to_string();
+    let kind = fs::metadata(path).with_context(name)?.file_type();
+    if kind.is_fifo() && !path.starts_with("/dev") && !path.starts_with("/proc") {
+        bail!("{}: is a named pipe, and nobody may ever write into it; give a file", name());
+    }
+    File::open(path).with_context(name)
 }
 
 /// True if the file was not there.
@@ -43,7 +56,7 @@ fn read_from(file: &File, most: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
 
 /// Reads a file that nobody but its owner may read.
 pub(crate) fn read_secret(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
+    let file = open(path)?;
     let mode = file.metadata().with_context(|| path.display().to_string())?.permissions().mode();
     if mode & 0o077 != 0 {
         let path = path.display();
@@ -75,51 +88,7 @@ fn exists(path: &Path) -> anyhow::Error {
     )
 }
 
-/// A file to be made.
-#[derive(Clone, Copy)]
-pub(crate) struct New<'a> {
-    /// Where.
-    pub(crate) path: &'a Path,
-    /// What.
-    pub(crate) contents: &'a [u8],
-    /// 0600 if so, 0644 else.
-    pub(crate) secret: bool,
-}
-
-/// Writes files that belong together: all of them or, when one can't be written, none.
-pub(crate) fn write_new_together(files: &[New<'_>]) -> anyhow::Result<()> {
-    for (index, file) in files.iter().enumerate() {
-        if let Err(error) = write_new(file) {
-            for made in &files[..index] {
-                // The failed write is what to report; what stays behind is named by the next run.
-                let _ = fs::remove_file(made.path);
-            }
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
-fn write_new(file: &New<'_>) -> anyhow::Result<()> {
-    match create_and_sync(file) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(exists(file.path)),
-        other => other.with_context(|| file.path.display().to_string()),
-    }
-}
-
-/// A file that was not there before, seen on the disk, or no file.
-fn create_and_sync(new: &New<'_>) -> io::Result<()> {
-    let mode = if new.secret { 0o600 } else { 0o644 };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(new.path)?;
-    let written = file.write_all(new.contents).and_then(|()| file.sync_all());
-    if written.is_err() {
-        // Half a key is worse than none; the write's own error is the one to report.
-        let _ = fs::remove_file(new.path);
-    }
-    written
-}
-
-/// Refuses early what [`write_certificates`] would refuse.
+/// Refuses early what [`New::certificates`] would be refused for.
 pub(crate) fn refuse_certificates(path: &Path, replace: bool) -> anyhow::Result<()> {
     if fs::symlink_metadata(path).is_err() {
         return Ok(());
@@ -134,33 +103,6 @@ pub(crate) fn refuse_certificates(path: &Path, replace: bool) -> anyhow::Result<
         bail!("{name}: holds a private key, and keys are never replaced; move it away");
     }
     Ok(())
-}
-
-/// Writes certificates into a new file; with `replace` also over an old one, which is whole until the new one is.
-pub(crate) fn write_certificates(path: &Path, pem: &str, replace: bool) -> anyhow::Result<()> {
-    refuse_certificates(path, replace)?;
-    let (contents, secret) = (pem.as_bytes(), false);
-    if !replace {
-        return write_new(&New { path, contents, secret });
-    }
-    let name = || path.display().to_string();
-    let temporary = beside(path).with_context(name)?;
-    // What a run that was killed left there.
-    let _ = fs::remove_file(&temporary);
-    create_and_sync(&New { path: &temporary, contents, secret }).with_context(name)?;
-    let renamed = fs::rename(&temporary, path).and_then(|()| sync_directory(path));
-    renamed.with_context(name)
-}
-
-/// A name in the same directory, so that a rename is atomic.
-fn beside(path: &Path) -> anyhow::Result<PathBuf> {
-    let name = path.file_name().context("not the name of a file")?;
-    Ok(path.with_file_name(format!(".{}.new", name.to_string_lossy())))
-}
-
-fn sync_directory(of: &Path) -> io::Result<()> {
-    let directory = of.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// A CA from its certificate file (the first certificate in it) and its key.

@@ -33,14 +33,12 @@ struct Report<'a> {
 /// Exit code 1 if something in the file would be refused.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let items = inspect::inspect(&files::read(&args.file)?, crate::now());
-    let lines = match args.output {
-        Output::Text => items.iter().flat_map(inspect::lines).collect(),
+    match args.output {
+        Output::Text => crate::say(&items.iter().flat_map(inspect::lines).collect::<Vec<_>>())?,
         Output::Json => {
-            let report =
-                Report { schema: "isthmus.inspect/v1", file: args.file.display().to_string(), items: &items };
-            vec![serde_json::to_string_pretty(&report)?]
+            let file = args.file.display().to_string();
+            crate::say_json(&Report { schema: "isthmus.inspect/v1", file, items: &items })?;
         }
-    };
-    crate::say(&lines)?;
+    }
     Ok(if inspect::is_sound(&items) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -14,6 +14,7 @@ mod report;
 mod request;
 mod review;
 mod root;
+mod say;
 mod secret;
 mod share;
 mod site;
@@ -23,15 +24,12 @@ mod transcript;
 mod verify;
 mod verify_as;
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-    time::SystemTime,
-};
+use std::{process::ExitCode, time::SystemTime};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use isthmus_pki::{Serial, id};
+use say::{note, say, say_exactly, say_json};
 use time::{Duration, OffsetDateTime};
 
 #[derive(Parser)]
@@ -90,8 +88,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(e) => {
-            // Standard error gone: there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "error: {e:#}");
+            say::say_error(&e);
             ExitCode::FAILURE
         }
     }
@@ -137,26 +134,17 @@ fn serial() -> anyhow::Result<Serial> {
     random().map(Serial::from_random)
 }
 
-/// Lines for the person at the keyboard.
-fn say(lines: &[String]) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    for line in lines {
-        writeln!(out, "{line}").context("standard output")?;
-    }
-    Ok(())
-}
-
-/// A line for the person at the keyboard that is no data.
-fn note(line: &str) {
-    // Standard error gone: there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "{line}");
-}
-
 /// Command-line value parser: "90d", "24h".
 fn lifetime(text: &str) -> Result<Duration, String> {
     let lifetime =
         humantime::parse_duration(text).map_err(|e| format!("{e}; write it like \"90d\" or \"24h\""))?;
     Duration::try_from(lifetime).map_err(|_| "too long".to_owned())
+}
+
+/// Command-line value parser: a lifetime of more than nothing.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = lifetime(text)?;
+    if period.is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(period) }
 }
 
 /// Command-line value parser: the name of a site or a node, as `[node]` in the daemon's configuration takes it.

@@ -14,6 +14,7 @@ use crate::{
     record::{self, Record},
     report::{How, Report},
     request::Brought,
+    secret,
     site::clamp_note,
     token,
 };
@@ -95,10 +96,9 @@ fn request(args: &Csr) -> anyhow::Result<()> {
     }
     let key = Key::generate(Curve::P256)?;
     let pem = csr::create(&key, &args.name, &id)?;
-    files::make_dir(&args.out)?;
     files::write_new_together(&[
-        New { path: &key_file, contents: key.to_pem().as_bytes(), secret: true },
-        New { path: &csr_file, contents: pem.as_bytes(), secret: false },
+        New::secret(&key_file, key.to_pem().as_bytes()),
+        New::public(&csr_file, pem.as_bytes()),
     ])?;
     args.how.say(report.fact("key_sha256", key.public().sha256(), ""))
 }
@@ -120,10 +120,8 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     record.request(&brought);
     let issued = ca.issue(&profile, &brought.request.public_key, crate::serial()?, crate::now())?;
     record.certificate(&file, &issued)?;
-    record.seal(&ca)?;
-    files::make_dir(&out)?;
     let chain = bundle::to_pem([&issued.certificate, ca.certificate()]);
-    files::write_certificates(&file, &chain, args.replace)?;
+    record.finish(&ca, &[New::certificates(&file, &chain, args.replace)])?;
     args.how.say(report(&profile, &brought, &file, issued.not_after, issued.clamped))
 }
 
@@ -167,6 +165,9 @@ pub(crate) struct CaKey {
     /// The site CA's key, or the file that names it in its token.
     #[arg(long, value_name = "FILE")]
     ca_key: PathBuf,
+    /// File (mode 0600) with the passphrase of the site CA's key, if it is encrypted; without it, it is asked for.
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
     /// File (mode 0600) with the PIN of the site CA's token; without it, it is asked for.
     #[arg(long, value_name = "FILE")]
     pin_file: Option<PathBuf>,
@@ -178,7 +179,7 @@ pub(crate) fn open_ca(certificate: &Path, key: &CaKey) -> anyhow::Result<Authori
     let opened = if token::is_reference(&text) {
         token::parse(&text).and_then(|uri| token::open(&uri, None, key.pin_file.as_deref()))
     } else {
-        Key::from_pem(&text, None).map_err(Into::into)
+        secret::open_key(&text, key.passphrase_file.as_deref(), "the site CA's key")
     };
     files::authority(certificate, opened.with_context(|| key.ca_key.display().to_string())?, &key.ca_key)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -17,7 +17,10 @@ use isthmus_pki::{
 use serde_json::Value;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{files, request::Brought};
+use crate::{
+    files::{self, New, Staged, sync_name},
+    request::Brought,
+};
 
 /// How far the machine's clock may be from the one that people looked at.
 const CLOCK_TOLERANCE: Duration = Duration::minutes(5);
@@ -59,7 +62,7 @@ impl Record {
             check_clock(confirmed)?;
         }
         let Some(path) = &args.transcript else { return Ok(Self(None)) };
-        let existing = read(path).with_context(|| path.display().to_string())?;
+        let existing = read(path)?;
         let log = Log::resume(&existing).with_context(|| path.display().to_string())?;
         let mut record = Self(Some(Open { path: path.clone(), log, length: existing.len() as u64 }));
         let confirmed = args.clock_confirmed.map_or("no".to_owned(), |time| utc(time.unix_timestamp()));
@@ -134,11 +137,17 @@ impl Record {
         self.seal(&open()?)
     }
 
-    /// Signs all of it and appends it; the file is on the disk when this returns.
-    pub(crate) fn seal(self, by: &Authority) -> anyhow::Result<()> {
-        let Some(mut open) = self.0 else { return Ok(()) };
-        open.log.seal(crate::now(), by)?;
-        open.append().with_context(|| open.path.display().to_string())
+    /// Puts the files on the disk, signs and appends the lines, then gives the files their names. When one of the three fails, neither
+    /// the transcript nor a file says that anything was made.
+    pub(crate) fn finish(self, by: &Authority, files: &[New<'_>]) -> anyhow::Result<()> {
+        let staged = Staged::write(files)?;
+        let Some(mut open) = self.0 else { return staged.place() };
+        open.seal(by)?;
+        staged.place().map_err(|failure| open.take_back(failure))
+    }
+
+    fn seal(self, by: &Authority) -> anyhow::Result<()> {
+        self.0.map_or(Ok(()), |mut open| open.seal(by))
     }
 
     fn push(&mut self, event: Event) {
@@ -149,17 +158,42 @@ impl Record {
 }
 
 impl Open {
+    /// Signs all of it and appends it; the file is on the disk when this returns.
+    fn seal(&mut self, by: &Authority) -> anyhow::Result<()> {
+        self.log.seal(crate::now(), by)?;
+        self.append().with_context(|| self.path.display().to_string())
+    }
+
     fn append(&self) -> anyhow::Result<()> {
         let mut file = OpenOptions::new().append(true).create(true).mode(0o644).open(&self.path)?;
         if file.metadata()?.len() != self.length {
             bail!("somebody else wrote to the transcript meanwhile; nothing was signed, do it again");
         }
         let written = file.write_all(self.log.fresh().as_bytes()).and_then(|()| file.sync_all());
+        let written = written.and_then(|()| if self.length == 0 { sync_name(&self.path) } else { Ok(()) });
         if written.is_err() {
             // Half a line would spoil what is there; the write's own error is the one to report.
             let _ = file.set_len(self.length);
         }
         Ok(written?)
+    }
+
+    /// Nothing was made after all, and a root that is not there could not even be asked whether its seal holds.
+    fn take_back(&self, failure: anyhow::Error) -> anyhow::Error {
+        let Err(error) = self.shorten() else { return failure };
+        let path = self.path.display();
+        failure.context(format!(
+            "{path}: its last lines tell of what was not made and can't be taken back ({error}); note that beside it, and begin a new one"
+        ))
+    }
+
+    fn shorten(&self) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        if file.metadata()?.len() != self.length + self.log.fresh().len() as u64 {
+            return Err(io::Error::other("somebody else wrote to it meanwhile"));
+        }
+        file.set_len(self.length)?;
+        file.sync_all()
     }
 }
 

@@ -120,7 +120,7 @@ impl Form {
         let mut object = report.json();
         object.insert("schema".into(), format!("isthmus.{}/v1", report.name).into());
         object.extend(dry_run.map(|dry| ("dry_run".to_owned(), dry.into())));
-        crate::say(&[serde_json::to_string_pretty(&object)?])
+        crate::say_json(&object)
     }
 }
 

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use isthmus_pki::{Key, key};
 use zeroize::Zeroizing;
 
 use crate::files;
 
-/// Shortest passphrase for a new root, in bytes.
+/// Shortest passphrase for a new key, in bytes.
 const MIN_PASSPHRASE: usize = 12;
 
 /// The PIN of a token.
@@ -18,22 +19,30 @@ pub(crate) fn pin(file: Option<&Path>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-/// The passphrase of an existing key: from a file, or asked for at the terminal.
-pub(crate) fn passphrase(file: Option<&Path>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+/// The passphrase of an existing key, which is `whose`: from a file, or asked for at the terminal.
+pub(crate) fn passphrase(file: Option<&Path>, whose: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     match file {
         Some(path) => from_file(path),
-        None => ask("Passphrase of the root key: "),
+        None => ask(&format!("Passphrase of {whose}: ")),
+    }
+}
+
+/// A key in PEM; only of an encrypted one the passphrase is read or asked for.
+pub(crate) fn open_key(pem: &[u8], file: Option<&Path>, whose: &str) -> anyhow::Result<Key> {
+    match Key::from_pem(pem, None) {
+        Err(key::Error::Encrypted) => Ok(Key::from_pem(pem, Some(&passphrase(file, whose)?))?),
+        other => Ok(other?),
     }
 }
 
 /// The passphrase of a new key; at the terminal it is asked for twice.
-pub(crate) fn new_passphrase(file: Option<&Path>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn new_passphrase(file: Option<&Path>, whose: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let passphrase = match file {
         Some(path) => from_file(path)?,
-        None => ask("New passphrase for the root key: ")?,
+        None => ask(&format!("New passphrase for {whose}: "))?,
     };
     if passphrase.len() < MIN_PASSPHRASE {
-        bail!("the passphrase has {} bytes; a root key needs at least {MIN_PASSPHRASE}", passphrase.len());
+        bail!("the passphrase has {} bytes; {whose} needs at least {MIN_PASSPHRASE}", passphrase.len());
     }
     if file.is_none() && *ask("The same again: ")? != *passphrase {
         bail!("the two passphrases differ; nothing was made");

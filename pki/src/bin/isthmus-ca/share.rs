@@ -95,7 +95,7 @@ fn combine(args: &Combine) -> anyhow::Result<()> {
     }
     let mut passphrase = root::combine(&args.share, None)?;
     passphrase.push(b'\n');
-    files::write_new_together(&[New { path: &args.out, contents: &passphrase, secret: true }])?;
+    files::write_new_together(&[New::secret(&args.out, &passphrase)])?;
     args.how.say(report)
 }
 
@@ -123,13 +123,10 @@ fn reshare(args: &Reshare) -> anyhow::Result<()> {
     let split = Split::new(&key, args.shares, &args.out, &args.share_out)?;
     let authority = files::authority(&root::certificate_path(&args.root), key, &path)?;
     record.add("reshare", &[("set", &split.set.to_string()), ("quorum", &args.shares.to_string())]);
-    record.seal(&authority)?;
     let pem = files::read(&root::certificate_path(&args.root))?;
-    files::make_dir(&args.out)?;
-    files::make_dir(&args.share_out)?;
     let mut new = split.files();
-    new.push(New { path: &certificate, contents: &pem, secret: false });
-    files::write_new_together(&new)?;
+    new.push(New::public(&certificate, &pem));
+    record.finish(&authority, &new)?;
     args.how.say(
         report
             .fact("share_set", split.set, "(the new set)")

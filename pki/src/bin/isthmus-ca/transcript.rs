@@ -38,7 +38,7 @@ pub(crate) struct Verify {
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     let Command::Verify(args) = command;
     let name = || args.transcript.display().to_string();
-    let bytes = files::read_up_to(&args.transcript, MAX_LEN as u64).with_context(name)?;
+    let bytes = files::read_up_to(&args.transcript, MAX_LEN as u64)?;
     let verified = transcript::verify(&bytes, &signers(args)?).with_context(name)?;
     let events = verified.events.iter().map(|(time, event)| line(time, event)).collect();
     args.form.say(

@@ -5,12 +5,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use isthmus_pki::{
     istio::{Files, manifest},
     kubernetes,
 };
 use zeroize::Zeroizing;
+
+use crate::say::Lines;
 
 /// One context and namespace.
 pub(super) struct Kubectl<'a> {
@@ -68,7 +70,9 @@ impl Kubectl<'_> {
         let answer = Zeroizing::new(output.stdout);
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            bail!("context {}: kubectl {} failed: {}", self.context, arguments[0], said.trim());
+            let said = Lines(said.trim().lines().map(str::to_owned).collect());
+            let failed = format!("context {}: kubectl {} failed", self.context, arguments[0]);
+            return Err(anyhow::Error::new(said).context(failed));
         }
         Ok(answer)
     }

@@ -14,7 +14,10 @@ use isthmus_pki::{
     x509::{self, PemFile},
 };
 
-use crate::files::{self, New};
+use crate::{
+    files::{self, New},
+    say::Lines,
+};
 use kubectl::Kubectl;
 
 #[derive(Subcommand)]
@@ -32,7 +35,8 @@ pub(crate) struct Istio {
     /// The signing CA's key.
     #[arg(long, value_name = "FILE")]
     ca_key: PathBuf,
-    /// File (mode 0600) with the key's passphrase, if it is encrypted; istiod gets it decrypted, as it can't otherwise.
+    /// File (mode 0600) with the key's passphrase, if it is encrypted; without it, it is asked for. Istiod gets the key decrypted: it
+    /// can't use another.
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
     /// The root(s) of the mesh, the one to stay first.
@@ -107,7 +111,9 @@ fn checked(args: &Istio, ours: &Signer, in_place: Option<&Files>, place: &str) -
     lines(Severity::Warn).for_each(|line| crate::note(&format!("warning: {line}")));
     let errors: Vec<String> = lines(Severity::Error).collect();
     if !errors.is_empty() {
-        bail!("nothing was written, because the mesh would refuse this CA:\n  {}", errors.join("\n  "));
+        let headline = "nothing was written, because the mesh would refuse this CA:".to_owned();
+        let errors = errors.into_iter().map(|line| format!("  {line}"));
+        return Err(Lines(std::iter::once(headline).chain(errors).collect()).into());
     }
     Ok(files)
 }
@@ -127,11 +133,11 @@ fn offline(args: &Istio, ours: &Signer) -> anyhow::Result<()> {
     match (&args.out, &args.manifest) {
         (Some(dir), _) => write_files(dir, &files)?,
         (None, Some(file)) if file.as_os_str() == "-" => {
-            return crate::say(&[istio::manifest_yaml(&files, &args.namespace).to_string()]);
+            return crate::say_exactly(&istio::manifest_yaml(&files, &args.namespace));
         }
         (None, Some(file)) => {
             let manifest = istio::manifest_yaml(&files, &args.namespace);
-            files::write_new_together(&[New { path: file, contents: manifest.as_bytes(), secret: true }])?;
+            files::write_new_together(&[New::secret(file, manifest.as_bytes())])?;
         }
         (None, None) => bail!("say where to: --out, --manifest or --context"),
     }
@@ -142,11 +148,13 @@ fn offline(args: &Istio, ours: &Signer) -> anyhow::Result<()> {
 fn write_files(dir: &Path, files: &Files) -> anyhow::Result<()> {
     let paths: Vec<PathBuf> = files.keys().map(|name| dir.join(name)).collect();
     files::refuse_existing(&paths.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-    files::make_dir(dir)?;
     let new: Vec<New<'_>> = files
         .iter()
         .zip(&paths)
-        .map(|((name, contents), path)| New { path, contents, secret: name == istio::CA_KEY })
+        .map(|((name, contents), path)| match name == istio::CA_KEY {
+            true => New::secret(path, contents),
+            false => New::public(path, contents),
+        })
         .collect();
     files::write_new_together(&new)
 }

@@ -16,9 +16,8 @@ use super::Istio;
 use crate::{files, secret};
 
 pub(super) fn read(args: &Istio) -> anyhow::Result<Signer> {
-    let passphrase =
-        args.passphrase_file.as_deref().map(|file| secret::passphrase(Some(file))).transpose()?;
-    let key = Key::from_pem(&files::read_secret(&args.ca_key)?, passphrase.as_ref().map(|p| p.as_slice()))
+    let pem = files::read_secret(&args.ca_key)?;
+    let key = secret::open_key(&pem, args.passphrase_file.as_deref(), "the site CA's key")
         .with_context(|| args.ca_key.display().to_string())?;
     let mut roots = Vec::new();
     for path in &args.root {

@@ -44,9 +44,8 @@ impl Split {
 
     /// root.key and the share files.
     pub(crate) fn files(&self) -> Vec<New<'_>> {
-        let key = New { path: &self.key_file, contents: self.pem.as_bytes(), secret: true };
-        let shares =
-            self.shares.iter().map(|(path, text)| New { path, contents: text.as_bytes(), secret: true });
+        let key = New::secret(&self.key_file, self.pem.as_bytes());
+        let shares = self.shares.iter().map(|(path, text)| New::secret(path, text.as_bytes()));
         std::iter::once(key).chain(shares).collect()
     }
 }

@@ -103,19 +103,17 @@ fn dry(args: &Init) -> Report {
 }
 
 fn under_passphrase(args: &Init) -> anyhow::Result<()> {
-    let passphrase = secret::new_passphrase(args.passphrase_file.as_deref())?;
+    let passphrase = secret::new_passphrase(args.passphrase_file.as_deref(), "the root key")?;
     let key = Key::generate(Curve::P384)?;
     let sealed = key.to_encrypted_pem(&passphrase, &crate::random()?, &crate::random()?)?;
     let path = key_path(&args.out);
-    let report =
-        finish(args, key, "passphrase", &[New { path: &path, contents: sealed.as_bytes(), secret: true }])?;
+    let report = finish(args, key, "passphrase", &[New::secret(&path, sealed.as_bytes())])?;
     args.how.say(report.fact("root_key", path.display(), "(encrypted; keep it and the passphrase offline)"))
 }
 
 fn split(args: &Init, quorum: Quorum, share_out: &Path) -> anyhow::Result<()> {
     let key = Key::generate(Curve::P384)?;
     let split = Split::new(&key, quorum, &args.out, share_out)?;
-    files::make_dir(share_out)?;
     let report = finish(args, key, &format!("shares {quorum}, set {}", split.set), &split.files())?;
     let report = report
         .fact("root_key", key_path(&args.out).display(), "(under a key that is split; keep it offline)")
@@ -127,7 +125,7 @@ fn split(args: &Init, quorum: Quorum, share_out: &Path) -> anyhow::Result<()> {
 fn in_token(args: &Init, uri: &Uri) -> anyhow::Result<()> {
     let (key, reference) = args.place.make(uri, isthmus_token::Curve::P384)?;
     let path = token_path(&args.out);
-    let new = New { path: &path, contents: reference.as_bytes(), secret: false };
+    let new = New::public(&path, reference.as_bytes());
     let report = finish(args, key, &format!("token {uri}"), &[new])?;
     args.how.say(report.fact(
         "root_key",
@@ -141,13 +139,11 @@ fn finish(args: &Init, key: Key, place: &str, key_files: &[New<'_>]) -> anyhow::
     let mut record = Record::begin(&args.record, "root init")?;
     let root = Authority::root(&args.trust_domain, key, args.lifetime, crate::serial()?, crate::now())?;
     let path = certificate_path(&args.out);
-    files::make_dir(&args.out)?;
     note(&mut record, &path, place, root.facts());
-    record.seal(&root)?;
     let certificate = bundle::to_pem([root.certificate()]);
     let mut all: Vec<New<'_>> = key_files.to_vec();
-    all.push(New { path: &path, contents: certificate.as_bytes(), secret: false });
-    files::write_new_together(&all)?;
+    all.push(New::public(&path, certificate.as_bytes()));
+    record.finish(&root, &all)?;
     let digest = hex::decode(&root.facts().sha256).unwrap_or_default();
     Ok(made(args)
         .fact("certificate", path.display(), "(public: every node gets a copy)")

@@ -136,7 +136,9 @@ pub(crate) fn open_key(dir: &Path, unlock: &Unlock) -> anyhow::Result<(Key, Path
         Source::Passphrase if given => {
             bail!("{}: is under a passphrase, not under shares; say --passphrase-file", path.display())
         }
-        Source::Passphrase => decrypt(&path, &secret::passphrase(unlock.passphrase_file.as_deref())?),
+        Source::Passphrase => {
+            decrypt(&path, &secret::passphrase(unlock.passphrase_file.as_deref(), "the root key")?)
+        }
         Source::Shares(set) if !given && unlock.passphrase_file.is_none() => {
             bail!(
                 "{}: is wrapped by the shares of set {set}; give --share FILE for each one needed",
@@ -145,7 +147,7 @@ pub(crate) fn open_key(dir: &Path, unlock: &Unlock) -> anyhow::Result<(Key, Path
         }
         // The combined key in a file: the way of someone who recovered it by other means.
         Source::Shares(_) if !given => {
-            decrypt(&path, &secret::passphrase(unlock.passphrase_file.as_deref())?)
+            decrypt(&path, &secret::passphrase(unlock.passphrase_file.as_deref(), "the root key")?)
         }
         Source::Shares(set) => {
             let words = format!("{} is wrapped by the shares", path.display());

@@ -9,7 +9,7 @@ use super::file;
 use crate::{
     files::{self, New},
     report::{How, Report},
-    token,
+    secret, token,
 };
 
 #[derive(clap::Args)]
@@ -26,6 +26,12 @@ pub(crate) struct Csr {
     /// Directory for site-ca.key (the key, or the name of one in a token) and site-ca.csr; made if missing.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Encrypt the keys, so that OpenSSL and isthmusd can read them; the passphrase is asked for.
+    #[arg(long, conflicts_with = "token")]
+    encrypt: bool,
+    /// Encrypt the keys under the passphrase in this file (mode 0600).
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    passphrase_file: Option<PathBuf>,
     #[command(flatten)]
     place: token::Make,
     #[command(flatten)]
@@ -55,8 +61,9 @@ pub(super) fn request(args: &Csr) -> anyhow::Result<()> {
         });
         return args.how.say(report.parts(parts.collect()));
     }
-    let made = paths.into_iter().map(|paths| make(args, paths)).collect::<anyhow::Result<Vec<_>>>()?;
-    files::make_dir(&args.out)?;
+    let passphrase = passphrase(args)?;
+    let make = |paths| make(args, passphrase.as_ref().map(|text| text.as_slice()), paths);
+    let made = paths.into_iter().map(make).collect::<anyhow::Result<Vec<_>>>()?;
     write(&made)?;
     let parts = made.iter().map(describe).collect::<anyhow::Result<Vec<_>>>()?;
     args.how.say(report.parts(parts))
@@ -69,7 +76,17 @@ fn headline(args: &Csr) -> String {
     }
 }
 
-fn make(args: &Csr, (key_file, csr_file): (PathBuf, PathBuf)) -> anyhow::Result<Made> {
+/// That of all the keys, if they are to be encrypted.
+fn passphrase(args: &Csr) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
+    let wanted = args.encrypt || args.passphrase_file.is_some();
+    wanted.then(|| secret::new_passphrase(args.passphrase_file.as_deref(), "a site CA's key")).transpose()
+}
+
+fn make(
+    args: &Csr,
+    passphrase: Option<&[u8]>,
+    (key_file, csr_file): (PathBuf, PathBuf),
+) -> anyhow::Result<Made> {
     let (key, contents) = match args.place.uri() {
         Some(uri) => {
             let (key, reference) = args.place.make(uri, isthmus_token::Curve::P256)?;
@@ -77,7 +94,13 @@ fn make(args: &Csr, (key_file, csr_file): (PathBuf, PathBuf)) -> anyhow::Result<
         }
         None => {
             let key = Key::generate(Curve::P256)?;
-            let pem = key.to_pem();
+            let pem = match passphrase {
+                Some(passphrase) => {
+                    let sealed = key.to_encrypted_pem(passphrase, &crate::random()?, &crate::random()?);
+                    Zeroizing::new(sealed?)
+                }
+                None => key.to_pem(),
+            };
             (key, pem)
         }
     };
@@ -90,8 +113,8 @@ fn write(made: &[Made]) -> anyhow::Result<()> {
         .iter()
         .flat_map(|made| {
             [
-                New { path: &made.key_file, contents: made.contents.as_bytes(), secret: true },
-                New { path: &made.csr_file, contents: made.csr.as_bytes(), secret: false },
+                New::secret(&made.key_file, made.contents.as_bytes()),
+                New::public(&made.csr_file, made.csr.as_bytes()),
             ]
         })
         .collect();

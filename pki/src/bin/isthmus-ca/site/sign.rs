@@ -2,13 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
-use isthmus_pki::{Authority, Profile, authority::Outlook, bundle, facts::utc, plan::claimed_site};
+use anyhow::Context as _;
+use isthmus_pki::{
+    Profile,
+    authority::{self, Outlook},
+    bundle,
+    facts::utc,
+    plan::{Refusal, claimed_site},
+};
 use time::{Duration, OffsetDateTime};
 
 use super::clamp_note;
 use crate::{
-    files,
+    files::{self, New},
     record::{self, Record},
     report::{How, Report},
     request::Brought,
@@ -65,11 +71,19 @@ pub(super) fn sign(args: &Sign) -> anyhow::Result<()> {
     let root = root::open(&args.root, &args.unlock)?;
     let issued = root.issue(&profile(args), &brought.request.public_key, crate::serial()?, crate::now())?;
     record.certificate(&file, &issued)?;
-    record.seal(&root)?;
-    files::make_dir(&out)?;
-    files::write_certificates(&file, &bundle::to_pem([&issued.certificate]), args.replace)?;
     let report = report(args, &brought, &file, issued.not_after, issued.clamped);
-    args.how.say(with_bundle(report, &out.join("root.pem"), &root)?)
+    let (pem, trust) = (bundle::to_pem([&issued.certificate]), bundle::to_pem([root.certificate()]));
+    let mut new = vec![New::certificates(&file, &pem, args.replace)];
+    let trust_file = out.join("root.pem");
+    // The site needs the trust bundle too, if it has none yet.
+    let report = if files::refuse_existing(&[&trust_file]).is_ok() {
+        new.push(New::public(&trust_file, trust.as_bytes()));
+        report.fact("trust_bundle", trust_file.display(), "")
+    } else {
+        report
+    };
+    record.finish(&root, &new)?;
+    args.how.say(report)
 }
 
 fn profile(args: &Sign) -> Profile {
@@ -77,10 +91,14 @@ fn profile(args: &Sign) -> Profile {
 }
 
 fn check(args: &Sign, brought: &Brought) -> anyhow::Result<()> {
-    refuse_other_site(&brought.request.subject, &args.site).with_context(|| brought.name())?;
+    let trust_domain = authority::trust_domain(&root::facts(&args.root)?)
+        .with_context(|| root::certificate_path(&args.root).display().to_string())?;
+    let wanted = Some(args.site.as_str());
+    let claimed = claimed_site(&brought.request, &trust_domain, wanted);
+    claimed.map_err(|refusal| remedy(refusal, &args.site)).with_context(|| brought.name())?;
     if let Some(path) = &args.plan {
         let plan = review::plan(path)?;
-        plan.review(&brought.request, Some(&args.site)).with_context(|| brought.name())?;
+        plan.review(&brought.request, wanted).with_context(|| brought.name())?;
     }
     Ok(())
 }
@@ -107,22 +125,12 @@ fn report(
         .warn(clamp_note(cut))
 }
 
-/// The site needs the trust bundle too, if it has none yet.
-fn with_bundle(report: Report, path: &Path, root: &Authority) -> anyhow::Result<Report> {
-    if files::refuse_existing(&[path]).is_err() {
-        return Ok(report);
-    }
-    files::write_certificates(path, &bundle::to_pem([root.certificate()]), false)?;
-    Ok(report.fact("trust_bundle", path.display(), ""))
-}
-
-/// What a request calls itself is not believed, but that of another site has been mixed up with the one that was meant.
-fn refuse_other_site(subject: &str, site: &str) -> anyhow::Result<()> {
-    match claimed_site(subject).filter(|says| *says != site) {
-        Some(other) => bail!(
-            "this is the request of site {other:?}, but --site says {site:?}; nothing was signed: take the request of site {site}, or say --site {}",
-            other.escape_debug()
+/// That of another site has been mixed up with the one that was meant.
+fn remedy(refusal: Refusal, site: &str) -> anyhow::Error {
+    match refusal {
+        Refusal::OtherSite { says, .. } => anyhow::anyhow!(
+            "this is the request of site {says:?}, but --site says {site:?}; nothing was signed: take the request of site {site}, or say --site {says}"
         ),
-        None => Ok(()),
+        other => other.into(),
     }
 }

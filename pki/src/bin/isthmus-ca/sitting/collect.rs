@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::request::Brought;
+use crate::{request::Brought, say::Lines};
 
 /// Most files and directories that are looked at.
 const MAX_ENTRIES: usize = 10_000;
@@ -56,9 +56,7 @@ pub(super) fn directory(brought: &Brought) -> Option<&str> {
 }
 
 /// Refusals as one error, one in a line.
-pub(super) fn refused(refusals: &[String]) -> anyhow::Error {
-    anyhow::anyhow!(
-        "{}\nnothing was signed: mend the plan or the requests, and begin again",
-        refusals.join("\n")
-    )
+pub(super) fn refused(mut refusals: Vec<String>) -> anyhow::Error {
+    refusals.push("nothing was signed: mend the plan or the requests, and begin again".to_owned());
+    Lines(refusals).into()
 }

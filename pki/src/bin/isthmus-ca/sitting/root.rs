@@ -84,7 +84,7 @@ fn review_all<'a>(
         let wrong = format!("site {}: {here} requests are here, the plan has {planned}", site.name);
         refusals.extend((here != planned).then_some(wrong));
     }
-    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(&refusals)) }
+    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(refusals)) }
 }
 
 fn item<'a>(site: &Site, index: usize, brought: &'a Brought, out: &Path, now: OffsetDateTime) -> Item<'a> {
@@ -132,13 +132,13 @@ impl Sitting<'_> {
             Some(planned) => crl::sign(&root, planned, &self.lists, self.now, &mut record)?,
             None => Vec::new(),
         };
-        record.seal(&root)?;
+        let (trust, bundles) = (bundle::to_pem([root.certificate()]), self.bundles());
         let certificates = self.items.iter().zip(&certificates);
-        let mut all: Vec<New<'_>> = certificates
-            .map(|(item, pem)| New { path: &item.path, contents: pem.as_bytes(), secret: false })
-            .collect();
+        let mut all: Vec<New<'_>> =
+            certificates.map(|(item, pem)| New::public(&item.path, pem.as_bytes())).collect();
         all.extend(lists.iter().map(crl::Signed::file));
-        self.write(&all, &root)
+        all.extend(bundles.iter().map(|path| New::public(path, trust.as_bytes())));
+        record.finish(&root, &all)
     }
 
     fn certificates(&self, root: &Authority, record: &mut Record) -> anyhow::Result<Vec<String>> {
@@ -151,18 +151,10 @@ impl Sitting<'_> {
         self.items.iter().map(issue).collect()
     }
 
-    /// All of it, and the trust bundle for each site that has none yet.
-    fn write(&self, all: &[New<'_>], root: &Authority) -> anyhow::Result<()> {
-        let dirs: Vec<_> = self.plan.sites.iter().map(|site| self.args.out.join(&site.name)).collect();
-        dirs.iter().try_for_each(|dir| files::make_dir(dir))?;
-        files::make_dir(&self.args.out)?;
-        files::write_new_together(all)?;
-        for path in dirs.iter().map(|dir| dir.join("root.pem")) {
-            if files::refuse_existing(&[&path]).is_ok() {
-                files::write_certificates(&path, &bundle::to_pem([root.certificate()]), false)?;
-            }
-        }
-        Ok(())
+    /// Where the trust bundle goes: to each site that has none yet.
+    fn bundles(&self) -> Vec<PathBuf> {
+        let paths = self.plan.sites.iter().map(|site| self.args.out.join(&site.name).join("root.pem"));
+        paths.filter(|path| files::refuse_existing(&[path]).is_ok()).collect()
     }
 }
 

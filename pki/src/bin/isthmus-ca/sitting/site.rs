@@ -69,7 +69,7 @@ fn review_all<'a>(args: &Site, plan: &'a Plan, requests: &'a [Brought]) -> anyho
         let wrong = format!("node {}: {here} requests are here, the plan has one", node.name);
         refusals.extend((here != 1).then_some(wrong));
     }
-    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(&refusals)) }
+    if refusals.is_empty() { Ok(items) } else { Err(collect::refused(refusals)) }
 }
 
 fn stranger(brought: &Brought, site: &plan::Site) -> String {
@@ -106,14 +106,6 @@ fn sign(args: &Site, items: &[Item<'_>], mut record: Record) -> anyhow::Result<(
         record.certificate(&item.path, &issued)?;
         chains.push(bundle::to_pem([&issued.certificate, ca.certificate()]));
     }
-    record.seal(&ca)?;
-    for item in items {
-        files::make_dir(item.path.parent().unwrap_or(&args.out))?;
-    }
-    let files: Vec<_> = items
-        .iter()
-        .zip(&chains)
-        .map(|(item, pem)| New { path: &item.path, contents: pem.as_bytes(), secret: false })
-        .collect();
-    files::write_new_together(&files)
+    let files = items.iter().zip(&chains).map(|(item, pem)| New::public(&item.path, pem.as_bytes()));
+    record.finish(&ca, &files.collect::<Vec<_>>())
 }
