@@ -25,6 +25,11 @@ pub enum Error {
     /// It is a leaf.
     #[error("the certificate is not a CA: basicConstraints cA and keyUsage keyCertSign must be set")]
     NotCa,
+    /// Whatever it issues is refused (RUSTSEC-2026-0098).
+    #[error(
+        "the CA has a name constraint on URIs, and rustls, Istio's ambient mode and every verifier of ours refuse what it issues; have it signed again without name constraints"
+    )]
+    UriConstraints,
     /// It does not say whom it serves.
     #[error("a CA names its trust domain in exactly one URI SAN, this one has {0:?}")]
     TrustDomain(Vec<String>),
@@ -115,6 +120,9 @@ impl Authority {
         let facts = Facts::parse(&certificate)?;
         if !facts.is_ca() || !facts.may_sign_certificates() {
             return Err(Error::NotCa);
+        }
+        if facts.uri_constraints {
+            return Err(Error::UriConstraints);
         }
         let trust_domain = trust_domain(&facts)?;
         check_key(&facts, &key)?;
@@ -267,6 +275,24 @@ mod tests {
             Facts::parse(&fabric.site.issue(&profile, &key, number, NOW).unwrap().certificate).unwrap();
         assert_eq!(facts.subject, profile::svid_subject(&domain("td"), number));
         assert_eq!(facts.serial, number.to_string());
+    }
+
+    /// RUSTSEC-2026-0098, rustls/webpki#514.
+    #[test]
+    fn a_ca_with_a_uri_constraint_issues_nothing() {
+        // permittedSubtrees [0] { GeneralSubtree { uniformResourceIdentifier [6] or dNSName [2] "td" } }
+        let constraint = |kind: u8| [&[0x30, 8, 0xa0, 6, 0x30, 4, kind, 2], b"td".as_slice()].concat();
+        let load = |kind| {
+            let key = Key::generate(Curve::P256).unwrap();
+            let profile = Profile::Root { lifetime: Duration::days(1) };
+            let mut params = profile.params(&domain("td"), serial(), NOW, None).unwrap();
+            let names = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 30], constraint(kind));
+            params.custom_extensions.push(names);
+            let certificate = params.self_signed(&key).unwrap().der().clone();
+            Authority::load(certificate, key).map(drop)
+        };
+        assert_eq!(load(0x86), Err(Error::UriConstraints));
+        assert_eq!(load(0x82), Ok(()), "names of hosts hinder nobody's identity");
     }
 
     #[test]

@@ -367,6 +367,24 @@ fn hints_that_would_meet_are_refused() {
     assert_eq!(entries([user, "\"unix:gid:2\""], ["in", "in"]), Vec::<String>::new());
 }
 
+/// Workload API section 5.2.1.
+#[test]
+fn a_hint_has_at_most_1024_bytes() {
+    let found = |hint: &str| {
+        let entry = "[[workload_api.entry]]\nspiffe_id = \"/a\"\nselectors = [\"unix:uid:1\"]\nhint = ";
+        let all = problems(&format!("{entry}\"{hint}\"\n")).into_iter();
+        all.filter(|p| !p.contains("nobody to issue")).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&"a".repeat(1024)), Vec::<String>::new());
+    // Bytes, not letters.
+    assert_eq!(found(&"é".repeat(512)), Vec::<String>::new());
+    for (hint, length) in [("a".repeat(1025), 1025), ("é".repeat(513), 1026), (String::new(), 0)] {
+        let found = found(&hint);
+        let says = format!("a hint has 1 to 1024 bytes, this one has {length}");
+        assert!(found.len() == 1 && found[0].contains(&says), "{found:?}");
+    }
+}
+
 #[test]
 fn secret_files_must_be_private() {
     let dir = tempfile::tempdir().unwrap();

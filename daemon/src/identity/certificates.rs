@@ -78,29 +78,51 @@ impl CertificateInfo {
     }
 
     fn labels(&self) -> Labels {
-        (self.kind, self.spiffe_id.clone())
+        let own = self.kind != Kind::FederatedRoot;
+        let authority = matches!(self.kind, Kind::Root | Kind::SiteCa);
+        Labels {
+            kind: self.kind,
+            spiffe_id: self.spiffe_id.clone(),
+            issuer: own.then(|| self.issuer.clone()),
+            serial: authority.then(|| self.serial.clone()),
+        }
     }
 }
 
-type Labels = (Kind, String);
+/// What tells one gauge from another. A gauge once set stays for as long as the process runs, so there must be no end of labels in sight
+/// of those who could make one up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Labels {
+    kind: Kind,
+    spiffe_id: String,
+    /// Not of another fabric's roots, whose names are theirs to choose: they share the gauge of their trust domain.
+    issuer: Option<String>,
+    /// Of our roots and CAs, which are few. Leaves change their serial with each renewal.
+    serial: Option<String>,
+}
+
+impl Labels {
+    fn write(self) -> Vec<metrics::Label> {
+        let kind = ("kind", Some(self.kind.as_str().to_owned()));
+        let rest = [("spiffe_id", Some(self.spiffe_id)), ("issuer", self.issuer), ("serial", self.serial)];
+        let all = [kind].into_iter().chain(rest);
+        all.filter_map(|(name, value)| Some(metrics::Label::new(name, value?))).collect()
+    }
+}
 
 /// Sets `isthmus_certificate_expiry_timestamp_seconds` for certificates that came, changed or went: the earliest end of those that
-/// share kind and ID, or NaN, which no alert compares true with, where none is left.
+/// share the labels, or NaN, which no alert compares true with, where none is left.
 pub(super) fn export<'a>(touched: impl IntoIterator<Item = &'a CertificateInfo>, all: &[CertificateInfo]) {
     let touched: BTreeSet<Labels> = touched.into_iter().map(CertificateInfo::labels).collect();
-    for (kind, spiffe_id) in touched {
-        let same = all.iter().filter(|c| c.kind == kind && c.spiffe_id == spiffe_id);
-        let earliest = same.map(|c| c.not_after).min();
-        set_gauge((kind, spiffe_id), earliest);
+    for labels in touched {
+        let same = all.iter().filter(|certificate| certificate.labels() == labels);
+        let earliest = same.map(|certificate| certificate.not_after).min();
+        set_gauge(labels, earliest);
     }
 }
 
-fn set_gauge((kind, spiffe_id): Labels, earliest: Option<i64>) {
-    let gauge = metrics::gauge!(
-        "isthmus_certificate_expiry_timestamp_seconds",
-        "kind" => kind.as_str(),
-        "spiffe_id" => spiffe_id,
-    );
+fn set_gauge(labels: Labels, earliest: Option<i64>) {
+    let gauge = metrics::gauge!("isthmus_certificate_expiry_timestamp_seconds", labels.write());
     gauge.set(earliest.map_or(f64::NAN, seconds));
 }
 
@@ -117,7 +139,7 @@ pub(super) struct Ledger(Arc<Mutex<Inner>>);
 struct Inner {
     next: u64,
     held: HashMap<u64, Vec<Arc<CertificateInfo>>>,
-    /// How many certificates of each kind and ID end at which second: ten thousand streams with one ID cost each other nothing.
+    /// How many certificates that share a gauge end at which second: ten thousand streams with one ID cost each other nothing.
     ends: BTreeMap<Labels, BTreeMap<i64, usize>>,
 }
 
@@ -208,7 +230,7 @@ mod tests {
             kind: Kind::WorkloadSvid,
             spiffe_id: "spiffe://td/w".into(),
             subject: String::new(),
-            issuer: String::new(),
+            issuer: "CN=site".into(),
             serial: serial.into(),
             not_before: 0,
             not_after,
@@ -228,7 +250,7 @@ mod tests {
             first.hold(vec![svid("1", 100)]);
             second.hold(vec![svid("2", 200)]);
             assert_eq!((ledger.list().len(), ledger.size()), (2, 2));
-            let line = r#"isthmus_certificate_expiry_timestamp_seconds{kind="workload-svid",spiffe_id="spiffe://td/w"}"#;
+            let line = r#"isthmus_certificate_expiry_timestamp_seconds{kind="workload-svid",spiffe_id="spiffe://td/w",issuer="CN=site"}"#;
             let is = |value: &str| {
                 assert!(recorder.handle().render().contains(&format!("{line} {value}\n")), "{}", shown())
             };
@@ -241,6 +263,45 @@ mod tests {
             is("NaN");
             assert!(ledger.list().is_empty());
         });
+    }
+
+    fn certificate(kind: Kind, issuer: &str, serial: &str, not_after: i64) -> CertificateInfo {
+        let svid = svid(serial, not_after).as_ref().clone();
+        CertificateInfo { kind, spiffe_id: "spiffe://td".into(), issuer: issuer.into(), ..svid }
+    }
+
+    #[test]
+    fn roots_and_cas_have_a_gauge_each_and_what_others_name_has_one_for_all() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let all = [
+            certificate(Kind::Root, "CN=a", "01", 100),
+            certificate(Kind::Root, "CN=a", "02", 200),
+            certificate(Kind::SiteCa, "CN=a", "03", 300),
+            certificate(Kind::SiteCa, "CN=a", "04", 400),
+            certificate(Kind::NodeSvid, "CN=s", "05", 500),
+            certificate(Kind::NodeSvid, "CN=s", "06", 600),
+            certificate(Kind::FederatedRoot, "CN=x\"} 1", "07", 800),
+            certificate(Kind::FederatedRoot, "CN=y", "08", 700),
+        ];
+        metrics::with_local_recorder(&recorder, || {
+            export(&all, &all);
+            // One of two roots goes: its gauge says so, the other's stays.
+            export(&all[..1], &all[1..]);
+        });
+        let shown = recorder.handle().render();
+        let mut lines: Vec<&str> =
+            shown.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        lines.sort_unstable();
+        let expected = [
+            r#"kind="federated-root",spiffe_id="spiffe://td"} 700"#,
+            r#"kind="node-svid",spiffe_id="spiffe://td",issuer="CN=s"} 500"#,
+            r#"kind="root",spiffe_id="spiffe://td",issuer="CN=a",serial="01"} NaN"#,
+            r#"kind="root",spiffe_id="spiffe://td",issuer="CN=a",serial="02"} 200"#,
+            r#"kind="site-ca",spiffe_id="spiffe://td",issuer="CN=a",serial="03"} 300"#,
+            r#"kind="site-ca",spiffe_id="spiffe://td",issuer="CN=a",serial="04"} 400"#,
+        ]
+        .map(|labels| format!("isthmus_certificate_expiry_timestamp_seconds{{{labels}"));
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -40,7 +40,14 @@ impl io::Write for Watcher {
 fn fault(line: &str) -> Option<&'static str> {
     let loud = !line.contains("DEBUG") && !line.contains("TRACE");
     let secret = SECRETS.into_iter().find(|secret| line.contains(secret));
+    let secret = secret.or(holds_join_token(line).then_some("a join token"));
     secret.or((loud && line.contains(&SELECTOR.to_string())).then_some("a selector's value"))
+}
+
+/// The prefix alone is in an error that says what a token looks like.
+fn holds_join_token(line: &str) -> bool {
+    let secret = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || "-_".contains(c));
+    line.split("isthmus-join_").skip(1).any(secret)
 }
 
 /// From now on every line of this process is read.
@@ -73,6 +80,8 @@ fn the_watcher_knows_what_to_look_for() {
         (key.to_pem().to_string(), true),
         (format!("TRACE key={base64}"), true),
         ("DEBUG token=eyJhbGciOiJFUzI1NiJ9".into(), true),
+        ("INFO token=isthmus-join_mF3kQ.td/s/gw1.4c1d09be".into(), true),
+        ("WARN makes one that starts with \"isthmus-join_\"".into(), false),
         (format!("INFO gid={SELECTOR}"), true),
         (format!("DEBUG gid={SELECTOR}"), false),
         ("INFO issued an X.509-SVID id=spiffe://td/w".into(), false),

@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 
-use isthmus_pki::{Authority, Curve, Facts, Key, Profile, Serial, TrustDomain, bundle::to_pem};
+use isthmus_pki::{
+    Authority, Bundle, Curve, Facts, Key, Profile, Serial, TrustDomain,
+    bundle::{self, to_pem},
+    verify::{self, Purpose},
+};
+use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 
 /// More than the 100 signatures that Go and webpki check in search of a path.
@@ -37,6 +42,28 @@ fn a_hundred_and_twenty_generations_do_not_exhaust_a_verifier() {
     let key = Key::generate(Curve::P256).unwrap().public();
     let leaf = last.unwrap().issue(&profile, &key, serial(), now).unwrap().certificate;
     judge(&to_pem([&leaf]), &to_pem(&chain), &to_pem(&roots));
+    judge_ourselves(&leaf, &chain, &roots, now);
+}
+
+/// Our own verifier holds no more roots and reads no longer chain than it can search; both are filled, with those in use last.
+fn judge_ourselves(
+    leaf: &CertificateDer<'static>,
+    chain: &[CertificateDer<'static>],
+    roots: &[CertificateDer<'static>],
+    now: OffsetDateTime,
+) {
+    assert!(matches!(Bundle::parse(to_pem(roots).as_bytes()), Err(bundle::Error::TooMany)));
+    let last = |list: &[CertificateDer<'static>], count: usize| list[list.len() - count..].to_vec();
+    let roots = Bundle::parse(to_pem(&last(roots, bundle::MAX_CERTIFICATES)).as_bytes()).unwrap();
+    assert_eq!(roots.anchors().len(), bundle::MAX_CERTIFICATES);
+    let presented: Vec<_> = [leaf.clone()].into_iter().chain(last(chain, verify::MAX_CHAIN - 1)).collect();
+    for purpose in [Purpose::Client, Purpose::Server] {
+        let verified = verify::verify(&presented, &roots.clone().into(), purpose, now).unwrap();
+        assert_eq!(verified.id.to_string(), "spiffe://a/w");
+    }
+    let longer: Vec<_> = [leaf.clone()].into_iter().chain(last(chain, verify::MAX_CHAIN)).collect();
+    let refused = verify::verify(&longer, &roots.into(), Purpose::Client, now);
+    assert!(matches!(refused, Err(verify::Error::TooLong(_))), "{refused:?}");
 }
 
 /// By Go's crypto/x509, which says how many roots and intermediates it had, and how many paths it found.

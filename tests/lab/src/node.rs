@@ -1,6 +1,7 @@
 //! One real `isthmusd` in a namespace: its directory, its process, its control API.
 
 mod client;
+mod secrets;
 
 pub use client::unix_channel;
 
@@ -28,7 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How much of a log an error quotes, in lines.
 const TAIL: usize = 15;
 
-/// A place for one daemon: `DIR/{isthmusd.toml,isthmusd.log,isthmusd.sock,workload.sock,state/}`, and the daemon if it runs.
+/// A place for one daemon: `DIR/{isthmusd.toml,isthmusd.log,isthmusd.sock,workload.sock,state/}`, and the daemon if it runs. When it is
+/// dropped, a secret in the log fails the test.
 #[derive(Debug)]
 pub struct Node {
     name: String,
@@ -326,6 +328,12 @@ impl Drop for Node {
     fn drop(&mut self) {
         if self.child.is_some() {
             let _ = self.kill();
+        }
+        // A second panic while one unwinds would hide the first.
+        if !thread::panicking()
+            && let Some(fault) = secrets::find(&self.log(), &self.dir)
+        {
+            panic!("the log of {} holds a secret: {fault}", self.name);
         }
     }
 }
