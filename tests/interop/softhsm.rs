@@ -13,11 +13,16 @@ use std::{
 
 use isthmus_lab::{
     bins::Bins,
+    netns::Netns,
+    node::Node,
     peers::{installed, is_installed},
+    pki::identity_config,
+    sandbox,
 };
 use isthmus_pki::{Authority, Bundle, Curve, Key, Profile, Serial, TrustDomain, TrustStore, jwt, verify};
 use isthmus_token::{Error, Location, TokenKey, Uri};
 use isthmusd::identity::{Identity, Issuer, IssuerConfig, KeySource, Requester, SiteCa, Trust, audit::Log};
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 const MODULES: [&str; 2] =
@@ -218,6 +223,12 @@ fn keys_of_one_token_sign_side_by_side() {
     let (now, year) = (OffsetDateTime::now_utc(), Duration::days(365));
     let domain = TrustDomain::parse("a").unwrap();
     let root = Authority::root(&domain, external(root), year, serial(), now).unwrap();
+    // A key is destroyed with its public half, and no other one.
+    location("third").generate(isthmus_token::Curve::P256).unwrap();
+    location("third").destroy().unwrap();
+    assert!(matches!(location("third").open(), Err(Error::Keys { count: 0, .. })));
+    location("third").destroy().unwrap();
+    location("third").generate(isthmus_token::Curve::P256).unwrap();
     let site = external(site);
     assert_eq!(site.public().curve(), Curve::P256);
     let ca = root
@@ -247,6 +258,86 @@ fn keys_of_one_token_sign_side_by_side() {
             });
         }
     });
+}
+
+/// `rotate intermediate prepare` of a daemon whose site CA is in a token: the next key is made there too, and never lies in a file.
+#[test]
+fn a_rotation_makes_the_next_key_in_the_token() {
+    const TEST: &str = "a_rotation_makes_the_next_key_in_the_token";
+    sandbox::run_with_bins(TEST, |bins| {
+        let Some(token) = Token::new(TEST) else { return };
+        token.secret("pass", "correct horse battery staple");
+        token.ca_ok("root init --trust-domain a --out root --passphrase-file pass");
+        let place =
+            format!("--token pkcs11:token=isthmus;object=one --module {} --pin-file pin", token.module);
+        token.ca_ok(&format!("site csr --site s --trust-domain a --out one {place}"));
+        token.ca_ok("site sign --csr one/site-ca.csr --root root --site s --passphrase-file pass");
+        token.ca_ok("node csr --site s --name gw1 --trust-domain a --out node");
+        token.ca_ok(
+            "node sign --csr node/node.csr --ca one/site-ca.pem --ca-key one/site-ca.key --site s --name gw1 --pin-file pin",
+        );
+        let mut node = start_node(&token, bins);
+
+        let ok = |node: &Node, words: &str| {
+            let words: Vec<_> = ["rotate", "intermediate"].into_iter().chain(words.split(' ')).collect();
+            node.ctl_ok(&words).map_err(|e| node.blame(e)).unwrap()
+        };
+        let request = token.path("next.csr");
+        ok(&node, "prepare --dry-run");
+        assert_eq!(private_keys(&token), 1, "a dry run makes none");
+        ok(&node, &format!("prepare --out {}", request.display()));
+        assert_eq!(private_keys(&token), 2);
+        let rotation = node.state_dir().join("identity/rotation");
+        let files = fs::read_dir(rotation).unwrap().map(|entry| entry.unwrap().path());
+        let key = files.filter(|path| path.extension().is_some_and(|e| e == "key")).collect::<Vec<_>>();
+        let [key] = &key[..] else { panic!("{key:?}") };
+        let named = fs::read_to_string(key).unwrap();
+        assert!(named.starts_with("pkcs11:token=isthmus;object=site-ca-"), "{named}");
+
+        token.ca_ok("site sign --csr next.csr --root root --site s --passphrase-file pass --out two");
+        ok(&node, &format!("install {}", token.path("two/site-ca.pem").display()));
+        ok(&node, "activate");
+        // The node's own certificate is issued with it.
+        let two = fs::read(token.path("two/site-ca.pem")).unwrap();
+        let two = isthmus_pki::bundle::certificates(&two).unwrap().swap_remove(0);
+        let short = isthmus_pki::KeyHash::of(&isthmus_pki::Facts::parse(&two).unwrap()).short().to_owned();
+        let renewed = |node: &Node| {
+            let status: Value = serde_json::from_str(&node.ctl_ok(&["rotate", "status", "-o", "json"])?)?;
+            let lines = status["lines"].as_array().into_iter().flatten();
+            let of = lines.filter(|line| line["track"] == "fleet").map(|line| line["detail"].to_string());
+            anyhow::ensure!(of.clone().any(|detail| detail.contains(&short)), "{status}");
+            Ok(())
+        };
+        node.wait_until("a certificate of the next CA", LIMIT, renewed).unwrap();
+    });
+}
+
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
+
+fn start_node(token: &Token, bins: &Bins) -> Node {
+    let mut node = Node::new("gw1", &Netns::create("issuer").unwrap(), token.dir.path(), bins).unwrap();
+    for file in ["root/root.pem", "one/site-ca.pem", "node/node.pem", "node/node.key", "pin"] {
+        let from = token.path(file);
+        fs::copy(&from, node.dir().join(from.file_name().unwrap())).unwrap();
+    }
+    let config = format!(
+        "{}[issuer]\ncertificate = \"site-ca.pem\"\nkey = \"pkcs11:token=isthmus;object=one\"\nmodule = {:?}\npin_file = \"pin\"\n",
+        identity_config(&node, "s"),
+        token.module
+    );
+    node.write_config(&config).unwrap();
+    let softhsm = token.path("softhsm2.conf");
+    let with_token = |command: &mut Command| {
+        command.env("SOFTHSM2_CONF", softhsm);
+    };
+    node.restart_with(with_token).unwrap();
+    node.wait_ready(LIMIT).unwrap();
+    node
+}
+
+fn private_keys(token: &Token) -> usize {
+    let list = ["--module", token.module, "--login", "--pin", PIN, "--list-objects", "--type", "privkey"];
+    token.ok("pkcs11-tool", &list).matches("Private Key Object").count()
 }
 
 /// A daemon's issuer whose site CA never leaves the token: certificates, tokens, and the head of its log.

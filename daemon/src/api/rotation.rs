@@ -75,6 +75,9 @@ fn no_identity() -> Status {
 fn failed(error: &identity::Error) -> Status {
     match error {
         identity::Error::Rotation(rotation::Error::Io { .. }) => Status::internal(error.to_string()),
+        identity::Error::Rotation(rotation::Error::Sealed(_) | rotation::Error::NoPassphrase) => {
+            Status::failed_precondition(error.to_string())
+        }
         identity::Error::Rotation(_) => Status::invalid_argument(error.to_string()),
         _ => Status::failed_precondition(error.to_string()),
     }

@@ -66,6 +66,20 @@ impl TokenKey {
         Self::find(session, uri)
     }
 
+    pub(crate) fn destroy(session: &Session, uri: &Uri) -> Result<(), Error> {
+        let found = private_keys(session, uri)?;
+        let [private] = found.as_slice() else {
+            let several = Error::Keys { count: found.len(), uri: uri.to_string() };
+            return if found.is_empty() { Ok(()) } else { Err(several) };
+        };
+        // The half that matters goes first.
+        let public = public_handles(session, *private)?;
+        let halves = std::iter::once(*private).chain(public);
+        halves
+            .into_iter()
+            .try_for_each(|half| session.destroy_object(half).map_err(|e| failed("destroy the key", &e)))
+    }
+
     /// DER SubjectPublicKeyInfo (RFC 5480) of the public half.
     pub fn spki(&self) -> &[u8] {
         &self.spki
@@ -110,16 +124,20 @@ fn private_keys(session: &Session, uri: &Uri) -> Result<Vec<ObjectHandle>, Error
 
 /// Curve and point. Some tokens have them at the private key too, but only the public one must.
 fn public_half(session: &Session, private: ObjectHandle) -> Result<(Curve, Vec<u8>), Error> {
-    let attributes = session.get_attributes(private, &[AttributeType::Id]);
-    let mut id = attributes.map_err(|e| failed("describe the key", &e))?;
-    id.push(Attribute::Class(ObjectClass::PUBLIC_KEY));
-    let found = session.find_objects(&id).map_err(|e| failed("look for the public key", &e))?;
+    let found = public_handles(session, private)?;
     let [public] = found.as_slice() else {
         return Err(Error::Public(format!("{} public keys have its CKA_ID", found.len())));
     };
     let wanted = [AttributeType::EcParams, AttributeType::EcPoint];
     let attributes = session.get_attributes(*public, &wanted);
     read(&attributes.map_err(|e| failed("describe the public key", &e))?)
+}
+
+fn public_handles(session: &Session, private: ObjectHandle) -> Result<Vec<ObjectHandle>, Error> {
+    let attributes = session.get_attributes(private, &[AttributeType::Id]);
+    let mut id = attributes.map_err(|e| failed("describe the key", &e))?;
+    id.push(Attribute::Class(ObjectClass::PUBLIC_KEY));
+    session.find_objects(&id).map_err(|e| failed("look for the public key", &e))
 }
 
 fn read(attributes: &[Attribute]) -> Result<(Curve, Vec<u8>), Error> {

@@ -1,7 +1,7 @@
 //! ECDSA keys in PKCS#11 tokens (smart cards, HSMs): find one or make one, sign digests with it. Knows nothing of certificates.
 //!
 //! [`Uri::parse`] reads a `pkcs11:` URI (RFC 7512), [`Location::new`] adds the module and the PIN to it, [`Location::open`] finds the
-//! key, [`Location::generate`] makes it. A [`TokenKey`] may be shared by threads: its one session does one thing after another.
+//! key, [`Location::generate`] makes it, [`Location::destroy`] ends it. A [`TokenKey`] may be shared by threads: its one session does one thing after another.
 
 #![forbid(unsafe_code)]
 
@@ -113,6 +113,14 @@ impl Location {
     /// If there is one of that name, or as [`Location::open`].
     pub fn generate(&self, curve: Curve) -> Result<TokenKey, Error> {
         TokenKey::generate(module::session(&self.module, &self.uri, &self.pin)?, &self.uri, curve)
+    }
+
+    /// Destroys the key with its public half; none is fine.
+    ///
+    /// # Errors
+    /// If several match, or as [`Location::open`].
+    pub fn destroy(&self) -> Result<(), Error> {
+        TokenKey::destroy(&module::session(&self.module, &self.uri, &self.pin)?, &self.uri)
     }
 
     /// Fails if [`Location::generate`] would; makes nothing.

@@ -107,6 +107,20 @@ impl Uri {
         self.object.as_deref()
     }
 
+    /// The same token, and another key in it: `object` takes the place of the label and the CKA_ID. It must not need percent-encoding.
+    #[must_use]
+    pub fn renamed(&self, object: &str) -> Self {
+        let rest = self.text.strip_prefix("pkcs11:").unwrap_or(&self.text);
+        let (path, query) = rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)));
+        let kept = |part: &&str| !part.is_empty() && !part.starts_with("object=") && !part.starts_with("id=");
+        let object_part = format!("object={object}");
+        let parts: Vec<&str> = path.split(';').filter(kept).chain([object_part.as_str()]).collect();
+        let query: Vec<&str> = query.unwrap_or_default().split('&').filter(kept).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        let text = format!("pkcs11:{}{mark}{}", parts.join(";"), query.join("&"));
+        Self { text, object: Some(object.to_owned()), id: None, ..self.clone() }
+    }
+
     /// The key's CKA_ID.
     pub fn id(&self) -> Option<&[u8]> {
         self.id.as_deref()
@@ -176,6 +190,22 @@ mod tests {
         assert_eq!(Uri::parse("pkcs11:slot-id=7;type=private").unwrap().slot, Some(7));
         // RFC 7512 allows `=` and `&` in values of the path: a strange label, and no PIN.
         assert_eq!(Uri::parse("pkcs11:object=a&pin-value=1").unwrap().object(), Some("a&pin-value=1"));
+    }
+
+    #[test]
+    fn renamed_is_another_key_of_the_same_token() {
+        for (text, renamed) in [
+            ("pkcs11:token=a;object=b;id=%01", "pkcs11:token=a;object=next"),
+            (
+                "pkcs11:object=b;serial=7?module-path=/lib/x.so",
+                "pkcs11:serial=7;object=next?module-path=/lib/x.so",
+            ),
+            ("pkcs11:?object=b&pin-source=/p", "pkcs11:object=next?pin-source=/p"),
+        ] {
+            let uri = Uri::parse(text).unwrap().renamed("next");
+            assert_eq!(uri.to_string(), renamed);
+            assert_eq!(Uri::parse(renamed), Ok(uri));
+        }
     }
 
     #[test]

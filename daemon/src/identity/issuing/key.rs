@@ -21,7 +21,7 @@ use crate::{
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Reads the key. `credentials`: the directory that systemd names, if it does.
-pub(super) fn load(source: &KeySource, credentials: Option<&Path>) -> Result<Key, Error> {
+fn load(source: &KeySource, credentials: Option<&Path>) -> Result<Key, Error> {
     let (path, rule, passphrase) = match source {
         KeySource::File { path, passphrase } => (path.clone(), Rule::Private, passphrase),
         KeySource::Credential { name, passphrase } => {
@@ -34,8 +34,30 @@ pub(super) fn load(source: &KeySource, credentials: Option<&Path>) -> Result<Key
     Key::from_pem(&bytes, passphrase.as_deref().map(Vec::as_slice)).map_err(|reason| refused(&path, &reason))
 }
 
+/// Reads the key, with the credentials of this process.
+pub(in crate::identity) fn open(source: &KeySource) -> Result<Key, Error> {
+    load(source, credentials_directory().as_deref())
+}
+
+/// Reads a passphrase, with the credentials of this process.
+pub(in crate::identity) fn passphrase(source: &PassphraseSource) -> Result<Zeroizing<Vec<u8>>, Error> {
+    read_passphrase(source, credentials_directory().as_deref())
+}
+
+/// A place in a token, with the PIN that opens it.
+pub(in crate::identity) fn token_location(
+    uri: &str,
+    module: &Path,
+    pin_file: &Path,
+) -> Result<Location, Error> {
+    let fail = |reason: String| Error::KeySource { place: uri.into(), reason };
+    let pin = read_passphrase(&PassphraseSource::File(pin_file.into()), None)?;
+    let uri = Uri::parse(uri).map_err(|e| fail(e.to_string()))?;
+    Location::new(uri, Some(module.into()), &pin).map_err(|e| fail(e.to_string()))
+}
+
 /// The directory in this process's environment.
-pub(super) fn credentials_directory() -> Option<PathBuf> {
+fn credentials_directory() -> Option<PathBuf> {
     std::env::var_os(CREDENTIALS).map(PathBuf::from)
 }
 
@@ -50,11 +72,8 @@ fn credential(directory: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
 
 /// The key stays in the token, and the token signs.
 fn in_token(uri: &str, module: &Path, pin_file: &Path) -> Result<Key, Error> {
-    let fail = |reason: String| Error::KeySource { place: uri.into(), reason };
-    let pin = read_passphrase(&PassphraseSource::File(pin_file.into()), None)?;
-    let uri = Uri::parse(uri).map_err(|e| fail(e.to_string()))?;
-    let location = Location::new(uri, Some(module.into()), &pin).map_err(|e| fail(e.to_string()))?;
-    Key::in_token(&location).map_err(|e| fail(e.to_string()))
+    let location = token_location(uri, module, pin_file)?;
+    Key::in_token(&location).map_err(|e| Error::KeySource { place: uri.into(), reason: e.to_string() })
 }
 
 /// The first line: editors and `echo` end files with one that nobody typed.

@@ -39,6 +39,7 @@ pub use error::Error;
 pub use jwt::JwtSvid;
 pub use limits::Limited;
 
+pub(super) use key::{open as open_key, passphrase, token_location};
 pub use requester::Requester;
 pub use site_ca::SiteCa;
 pub(super) use site_ca::load_authority;

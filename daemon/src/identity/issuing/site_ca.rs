@@ -67,7 +67,7 @@ impl SiteCa {
 /// Reads certificate and key, which belong together; whether anybody believes them is another question.
 pub(in crate::identity) fn load_authority(config: &IssuerConfig) -> Result<Authority, Error> {
     let certificate = files::certificates(&config.certificate)?.swap_remove(0);
-    let key = key::load(&config.key, key::credentials_directory().as_deref())?;
+    let key = key::open(&config.key)?;
     Authority::load(certificate, key).map_err(|reason| not_a_ca(config, reason))
 }
 

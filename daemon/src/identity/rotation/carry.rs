@@ -1,13 +1,13 @@
 //! Effects of a plan, carried out one by one; each is on disk before the next begins.
 
 use isthmus_pki::{
-    Curve, Key, KeyHash, SpiffeId, csr,
+    KeyHash, SpiffeId, csr,
     rotation::{Effect, taint},
 };
 use rustls_pki_types::CertificateDer;
 
 use super::{
-    Error, disk,
+    Error, disk, keys,
     store::{Signed, Store},
 };
 use crate::identity::{files, issuing};
@@ -85,10 +85,11 @@ impl<'a> Carrier<'a> {
     fn make_key(&mut self) -> Result<(), Error> {
         let site = self.store.site.clone().ok_or(Error::NoSite)?;
         let id = self.domain_id()?;
-        let key = Key::generate(Curve::P256)?;
-        let name = KeyHash::of_spki(key.public().spki());
-        let request = csr::create(&key, &format!("Isthmus site CA {site}"), &id)?;
-        disk::replace(&self.store.file(&name, "key"), key.to_pem().as_bytes())?;
+        let (_, issuer) = self.store.configured.as_ref().ok_or(Error::NoSite)?;
+        let made = keys::make(&issuer.key)?;
+        let name = KeyHash::of_spki(made.key.public().spki());
+        let request = csr::create(&made.key, &format!("Isthmus site CA {site}"), &id)?;
+        made.keep(&self.store.file(&name, "key"))?;
         let file = self.store.file(&name, "csr");
         disk::replace(&file, request.as_bytes())?;
         self.store.state.request(name.clone(), self.now);
@@ -149,13 +150,15 @@ impl<'a> Carrier<'a> {
     }
 
     fn drop_key(&mut self, key: &KeyHash) -> Result<(), Error> {
-        if let Some((_, issuer)) = self.store.configured.as_ref().filter(|(ours, _)| ours == key) {
+        let file = self.store.file(key, "key");
+        let Some((configured, issuer)) = &self.store.configured else { return disk::remove(&file) };
+        if configured == key {
             self.notes.push(format!(
                 "the key of [issuer] is yours to destroy ({}), then name the new files there",
                 issuer.key.place().display()
             ));
             return Ok(());
         }
-        disk::remove(&self.store.file(key, "key"))
+        keys::destroy(&issuer.key, &file)
     }
 }

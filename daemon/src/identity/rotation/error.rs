@@ -82,6 +82,16 @@ pub enum Error {
     /// A request could not be made.
     #[error(transparent)]
     Request(#[from] csr::Error),
+    /// A key in the clear beside one that is sealed.
+    #[error(
+        "the key of [issuer] is the systemd credential {0:?}, and isthmusd can't seal another one, nor leave it in the clear; encrypt the key with a passphrase, make that the credential (key = FILE and key_credential = NAME in [issuer]), reload, and order again"
+    )]
+    Sealed(String),
+    /// It would encrypt nothing.
+    #[error(
+        "the passphrase of the key of [issuer] is empty, so the next key can't be encrypted with it; write it into the first line"
+    )]
+    NoPassphrase,
     /// What is asked needs a site.
     #[error("this node has no [node] site, so it rotates nothing; add it to the configuration")]
     NoSite,

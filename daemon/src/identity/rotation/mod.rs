@@ -7,7 +7,7 @@
 //! ```text
 //! state.json     the machine, the fleet, taint statements    replaced whole after every step
 //! charter.jws    the charter in force                        written before the step that puts it in force
-//! ca-KEY.{key,csr,pem}, crl-KEY.der                          keys 0600
+//! ca-KEY.{key,csr,pem}, crl-KEY.der                          keys 0600, kept as the one of [issuer] is
 //! journal.jsonl  every order, refusal and override           appended and synced before anything is done
 //! ```
 
@@ -19,6 +19,7 @@ mod error;
 mod hear;
 mod in_force;
 mod journal;
+mod keys;
 mod order;
 mod store;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
 use super::{
-    Error, carry, charter, find_key, journal,
+    Error, carry, charter, find_key, journal, keys,
     store::{Signed, Store},
 };
 use crate::identity::files;
@@ -202,7 +202,10 @@ fn read(store: &Store, verb: &Verb, now: i64) -> Result<(Command, Material), Err
     let mut material = Material::default();
     let command = match verb {
         Verb::Leaf => Command::Leaf,
-        Verb::Prepare => Command::Prepare,
+        Verb::Prepare => {
+            store.configured.iter().try_for_each(|(_, issuer)| keys::check(&issuer.key))?;
+            Command::Prepare
+        }
         Verb::Activate => Command::Activate,
         Verb::Retire => Command::Retire,
         Verb::ActivateRoot => Command::ActivateRoot,
@@ -268,7 +271,9 @@ fn read_certificate(store: &Store, bytes: &[u8]) -> Result<(CaFacts, Certificate
     let root = Facts::parse(root).map_err(|e| wrong(e.to_string()))?;
     let ca = CaFacts::new(&facts, &root);
     // A key that is not here is for the plan to refuse, in its words.
-    if let Ok(key) = files::key(&store.file(&ca.key, "key")) {
+    let file = store.file(&ca.key, "key");
+    let key = store.configured.as_ref().map(|(_, issuer)| keys::open(&issuer.key, &file)).transpose()?;
+    if let Some(key) = key.flatten() {
         let authority = Authority::load(certificate.clone(), key)?;
         if let Some(site) = store.site.as_deref().filter(|site| !authority.serves_site(site)) {
             return Err(wrong(format!("{}: not the CA of site {site:?}", facts.subject)));

@@ -11,10 +11,10 @@ use isthmus_pki::{
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use super::{Error, disk};
+use super::{Error, disk, keys};
 use crate::identity::{
     certificates::{CertificateInfo, Kind},
-    config::{IssuerConfig, KeySource},
+    config::IssuerConfig,
     files,
 };
 
@@ -162,7 +162,7 @@ impl Store {
         let mut issuer = template.clone();
         if configured != key {
             issuer.certificate = self.file(key, "pem");
-            issuer.key = KeySource::file(self.file(key, "key"));
+            issuer.key = keys::source(&template.key, self.file(key, "key"));
         }
         Some(issuer)
     }

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 
 mod edges;
+mod keys;
 
 use super::*;
 use crate::identity::{config::IssuerConfig, files, trust::Trust};
