@@ -5,6 +5,7 @@ use isthmus_pki::{
     rotation::{Effect, taint},
 };
 use rustls_pki_types::CertificateDer;
+use time::OffsetDateTime;
 
 use super::{
     Error, disk,
@@ -66,10 +67,7 @@ impl<'a> Carrier<'a> {
                 Ok(())
             }
             // A charter that revokes has its lists in itself, or none.
-            Effect::Revoke(_) => {
-                self.crl.take().into_iter().for_each(|crl| self.store.add_crl(crl));
-                Ok(())
-            }
+            Effect::Revoke(_) => self.crl.take().map_or(Ok(()), |crl| self.store.add_crl(&crl).map(drop)),
             Effect::Drop(key) => self.drop_key(key),
             Effect::Forget(node) => {
                 self.store.fleet.forget(node);
@@ -129,23 +127,24 @@ impl<'a> Carrier<'a> {
 
     /// Where the key is gone too, the charter must tell the others.
     fn taint(&mut self, key: &KeyHash) {
-        match self.statement(key) {
-            Ok(statement) => {
-                self.store.add_taint(statement);
-            }
-            Err(error) => {
-                tracing::warn!(%error, ca = key.short(), "no taint statement could be signed");
-                self.notes.push(format!(
-                    "no statement for other nodes could be signed ({error}); publish a charter that marks the CA tainted"
-                ));
-            }
+        if let Err(error) = self.tell(key) {
+            tracing::warn!(%error, ca = key.short(), "other nodes are not told of a taint");
+            self.notes.push(format!(
+                "other nodes are not told by a signed statement ({error}); publish a charter that marks the CA tainted"
+            ));
         }
+    }
+
+    fn tell(&mut self, key: &KeyHash) -> Result<(), Error> {
+        let statement = self.statement(key)?;
+        let now = OffsetDateTime::from_unix_timestamp(self.now).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        self.store.add_taint(statement, now).map(drop)
     }
 
     fn statement(&self, key: &KeyHash) -> Result<String, Error> {
         let issuer = self.store.issuer(key).ok_or(Error::NoSite)?;
         let ca = issuing::load_authority(&issuer).map_err(Box::new)?;
-        taint::seal(&ca, self.now, &self.reason).map_err(|e| Error::Certificate(e.to_string()))
+        Ok(taint::seal(&ca, self.now, &self.reason)?)
     }
 
     fn drop_key(&mut self, key: &KeyHash) -> Result<(), Error> {

@@ -131,8 +131,7 @@ fn policy(store: &Store, bundle: &Bundle, ended: bool) -> Policy {
 
 /// Each was checked when it came; one whose root has gone since is left out.
 fn crls(store: &Store) -> Vec<Crl> {
-    let signed = |crl: &Vec<u8>| store.roots.iter().any(|root| signed_by::crl(crl, root));
-    store.crls().iter().filter(|crl| signed(crl)).filter_map(|crl| Crl::parse(crl).ok()).collect()
+    store.crls().iter().filter(|crl| store.is_signed(crl)).filter_map(|crl| Crl::parse(crl).ok()).collect()
 }
 
 fn trust_bundle(store: &mut Store, bundle: &Bundle, now: i64) {
@@ -192,7 +191,7 @@ fn take_file(store: &mut Store, path: &Path, bundle: &Bundle, now: OffsetDateTim
 
 /// Of this site by its own state; of others by their statements; of all by the charter.
 fn tainted(store: &Store, bundle: &Bundle) -> Vec<KeyHash> {
-    let stated = store.taints.iter().filter_map(|statement| taint::open(statement, bundle).ok());
+    let stated = store.taints.texts().filter_map(|statement| taint::open(statement, bundle).ok());
     let charter = store.charter.iter().flat_map(|signed| signed.charter.cas());
     let condemned = charter.filter(|(_, ca)| !ca.state.is_believed()).map(|(_, ca)| ca.key.clone());
     let mut all: Vec<KeyHash> =

@@ -19,7 +19,9 @@ mod error;
 mod hear;
 mod in_force;
 mod journal;
+mod lists;
 mod order;
+mod statements;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -44,8 +46,11 @@ pub use hear::Heard;
 use hear::Taken;
 pub(super) use in_force::{InForce, Inputs, ReissueOrder};
 pub use order::{Outcome, Request, Verb};
+pub use statements::Full;
 use store::Store;
 pub(super) use timer::run;
+#[cfg(test)]
+pub(super) use {lists::MAX_CRL_BYTES, statements::MAX_TAINTS};
 
 use super::{certificates::CertificateInfo, trust::Trust};
 
@@ -183,7 +188,7 @@ impl Rotation {
 
     /// Taint statements, own and heard.
     pub fn taints(&self) -> Vec<String> {
-        self.lock().taints.clone()
+        self.lock().taints.texts().map(str::to_owned).collect()
     }
 
     /// CRLs that are in force, DER.

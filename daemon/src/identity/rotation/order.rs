@@ -278,10 +278,18 @@ fn read_certificate(store: &Store, bytes: &[u8]) -> Result<(CaFacts, Certificate
 }
 
 fn check_crl(store: &Store, key: &KeyHash, crl: &[u8]) -> Result<(), Error> {
-    if !store.roots.iter().any(|root| signed_by::crl(crl, root)) {
-        return Err(Error::Crl("no root in force signed it, or it is not one CRL in DER"));
-    }
+    let list = store.read_crl(crl)?;
     let issuer = store.issuer(key).ok_or(Error::NoSite)?;
     let chain = files::certificates(&issuer.certificate)?;
-    if signed_by::crl_lists(crl, &chain[0]) { Ok(()) } else { Err(Error::Crl("it does not list that CA")) }
+    if !signed_by::crl_lists(crl, &chain[0]) {
+        return Err(Error::Crl("it does not list that CA"));
+    }
+    let in_force = store.crls().iter().any(|known| known == crl);
+    if in_force || store.is_newest(&list) {
+        Ok(())
+    } else {
+        Err(Error::Crl(
+            "a list of the same root that is as new or newer is in force, and is the one that counts; bring that one",
+        ))
+    }
 }

@@ -110,16 +110,37 @@ fn what_is_heard_is_bounded_and_only_what_a_root_signed() {
     assert!(!rotation.hear(&heard(vec![stranger, b"0".to_vec(), Vec::new()]), SystemTime::now()).news);
     let lists: Vec<Vec<u8>> = (0..70).map(|number| site.crl(number)).collect();
     assert!(rotation.hear(&heard(lists.clone()), SystemTime::now()).news);
-    assert_eq!(rotation.crls(), lists[..64]);
-    assert!(!rotation.hear(&heard(lists), SystemTime::now()).news, "full, and those are known");
-    // Statements too.
-    let mut store = rotation.lock();
-    for n in 0..300 {
-        store.add_taint(n.to_string());
+    assert_eq!(rotation.crls(), lists[69..], "the newest is heard, however many were there before");
+    assert!(!rotation.hear(&heard(lists), SystemTime::now()).news, "and those before it are no news");
+}
+
+/// Each statement is a few kilobytes that every node of the fabric keeps and tells on.
+#[test]
+fn who_holds_one_ca_can_not_keep_the_taints_of_others_out() {
+    use isthmus_pki::rotation::taint;
+
+    let site = Site1::new();
+    let rotation = site.open();
+    let ca = || site.new_ca();
+    let thief = ca();
+    let many = (0..300).map(|since| taint::seal(&thief, since, "mine").unwrap());
+    assert!(rotation.hear(&Heard { taints: many.collect(), ..Heard::default() }, SystemTime::now()).news);
+    assert_eq!(rotation.taints().len(), 1);
+    let other = ca();
+    let heard = Heard { taints: vec![taint::seal(&other, 0, "").unwrap()], ..Heard::default() };
+    assert!(rotation.hear(&heard, SystemTime::now()).news);
+    assert_eq!(rotation.taints().len(), 2);
+    // All places of its site taken: who orders is told that nobody else will hear.
+    for _ in 0..20 {
+        let taints = vec![taint::seal(&ca(), 0, "").unwrap()];
+        rotation.hear(&Heard { taints, ..Heard::default() }, SystemTime::now());
     }
-    assert_eq!(store.taints.len(), 256);
-    store.taints.clear();
-    assert!(store.add_taint("a".into()) && !store.add_taint("a".into()));
+    assert_eq!(rotation.taints().len(), 16);
+    let own = rotation.state().active().unwrap().key.to_string();
+    let outcome = order(&rotation, Verb::Taint(own, "sold".into()), Some("a test"));
+    let told = outcome.notes.iter().find(|note| note.contains("no room"));
+    assert!(outcome.applied && told.is_some_and(|note| note.contains("publish a charter")), "{outcome:?}");
+    assert!(site.reconcile(&rotation, None).unwrap().issuer.is_none(), "and here it is refused");
 }
 
 /// A statement about a CA of ours that came from outside is obeyed here as if it had been ordered, once.
@@ -139,7 +160,7 @@ fn a_taint_of_our_own_ca_that_is_heard_stops_it() {
     assert!(!rotation.hear(&heard, SystemTime::now()).news);
     // Said by another instance of the same CA, in other words: nothing more to do.
     let other = isthmus_pki::rotation::taint::seal(&ca, 8, "and sold on").unwrap();
-    assert!(rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()).news);
+    assert!(!rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()).news);
     assert_eq!(journal(&site).len(), lines);
 }
 
