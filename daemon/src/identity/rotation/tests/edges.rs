@@ -186,3 +186,33 @@ fn a_taint_that_could_not_be_obeyed_is_obeyed_later() {
     assert_eq!(phase(), Phase::Tainted);
     assert!(!rotation.obey_again(SystemTime::now()), "once");
 }
+
+#[test]
+fn a_state_with_everything_at_its_bound_is_read_back_and_a_longer_one_is_not_written() {
+    use isthmus_pki::rotation::{MAX_NODES, taint};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.json");
+    let mut store = Store::open(dir.path()).unwrap();
+    for node in 0..MAX_NODES {
+        let report = Report {
+            charter_sequence: u64::MAX,
+            bundle_sequence: u64::MAX,
+            svid_issuer: Some(KeyHash::of_spki(b"x")),
+            // Two bytes of JSON each.
+            svid_serial: "\"".repeat(128),
+            svid_not_after: i64::MIN,
+            version: "\"".repeat(64),
+            at: i64::MAX,
+        };
+        store.fleet.report(&format!("{node:063}"), report).unwrap();
+    }
+    store.save().unwrap();
+    let rest = MAX_TAINTS * taint::MAX_LEN + 2 * MAX_CRL_BYTES + (1 << 20);
+    let length = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
+    assert!(length + rest <= 16 << 20, "{length} and {rest} bytes");
+    assert_eq!(Store::open(dir.path()).unwrap().fleet.nodes().count(), MAX_NODES);
+    let error = disk::replace(&path, &vec![b' '; (16 << 20) + 1]).unwrap_err().to_string();
+    assert!(error.contains("state.json") && error.contains("16777216"), "{error}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), length as u64, "the old one is there");
+}
