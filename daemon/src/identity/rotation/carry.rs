@@ -45,34 +45,44 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Stops at the first that fails; those before it are in force and written down.
+    /// Stops at the first that fails; those before it are in force and written down, and it itself is not, so that whoever orders it
+    /// again gets it done.
     pub(super) fn carry_out(&mut self, effects: &[Effect]) -> Result<(), Error> {
         for effect in effects {
-            self.prepare(effect)?;
-            self.store.state.apply(effect, self.now);
-            self.store.save()?;
-            tracing::info!(effect = effect.describe(), "rotation");
+            let before = self.store.clone();
+            if let Err(error) = self.carry_out_one(effect) {
+                *self.store = before;
+                return Err(error);
+            }
         }
+        Ok(())
+    }
+
+    fn carry_out_one(&mut self, effect: &Effect) -> Result<(), Error> {
+        self.prepare(effect)?;
+        self.store.state.apply(effect, self.now);
+        self.store.save()?;
+        tracing::info!(effect = effect.describe(), "rotation");
         Ok(())
     }
 
     /// Files that the effect needs, before it is in force.
     fn prepare(&mut self, effect: &Effect) -> Result<(), Error> {
         match effect {
-            Effect::MakeKey => self.make_key(),
-            Effect::Install(ca) => self.install(&ca.key),
             Effect::ApplyCharter(_) => self.apply_charter(),
-            Effect::Taint(key) => {
-                self.taint(key);
-                Ok(())
-            }
             // A charter that revokes has its lists in itself, or none.
             Effect::Revoke(_) => self.crl.take().map_or(Ok(()), |crl| self.store.add_crl(&crl).map(drop)),
-            Effect::Drop(key) => self.drop_key(key),
             Effect::Forget(node) => {
                 self.store.fleet.forget(node);
                 Ok(())
             }
+            Effect::MakeKey => self.make_key(),
+            Effect::Install(ca) => self.install(&ca.key),
+            Effect::Taint(key) => {
+                self.taint(key);
+                Ok(())
+            }
+            Effect::Drop(key) => self.drop_key(key),
             Effect::Overridden { .. }
             | Effect::Switch { .. }
             | Effect::StopIssuing
@@ -126,7 +136,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Where the key is gone too, the charter must tell the others.
-    fn taint(&mut self, key: &KeyHash) {
+    pub(super) fn taint(&mut self, key: &KeyHash) {
         if let Err(error) = self.tell(key) {
             tracing::warn!(%error, ca = key.short(), "other nodes are not told of a taint");
             self.notes.push(format!(

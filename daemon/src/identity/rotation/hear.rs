@@ -53,8 +53,8 @@ pub(super) fn hear(store: &mut Store, heard: &Heard, now: OffsetDateTime) -> Tak
         [("a charter", Vec::from_iter(charter)), ("a taint statement", taints), ("a revocation list", crls)];
     refused.iter().for_each(|(what, errors)| tell(what, errors, heard.again));
     let news = *store != before;
-    if news && let Err(error) = store.save() {
-        tracing::warn!(%error, "what another node said could not be written down");
+    if news || store.unwritten {
+        store.save_or_later("what another node said");
     }
     Taken { news, refused: refused.iter().any(|(_, errors)| !errors.is_empty()) }
 }

@@ -91,8 +91,9 @@ impl Rotation {
         let mut next = store.clone();
         let in_force = in_force::reconcile(&mut next, inputs, now)?;
         if keep {
-            if next != *store {
+            if next != *store || next.unwritten {
                 next.save()?;
+                next.unwritten = false;
             }
             *store = next;
             self.0.wake.notify_one();
@@ -143,9 +144,7 @@ impl Rotation {
             // The time alone is not worth a write.
             Ok(false) => {}
             Ok(true) => {
-                if let Err(error) = store.save() {
-                    tracing::warn!(%error, node, "a node's report could not be written down");
-                }
+                store.save_or_later("a node's report");
                 self.0.wake.notify_one();
             }
             Err(error) => tracing::warn!(%error, node, "a node's report was refused"),

@@ -30,6 +30,8 @@ pub(super) struct Store {
     pub(super) taints: Statements,
     /// CRLs that came by `rotate revoke`, or from other nodes; DER.
     pub(super) crls: Vec<Vec<u8>>,
+    /// Something is in force that could not be written down.
+    pub(super) unwritten: bool,
     /// From the configuration: the site, and the CA that it names with its key.
     pub(super) site: Option<String>,
     pub(super) configured: Option<(KeyHash, IssuerConfig)>,
@@ -67,6 +69,7 @@ impl Store {
             charter: read_charter(&dir.join("charter.jws"))?,
             taints,
             crls: written.crls.iter().filter_map(|crl| hex::decode(crl).ok()).collect(),
+            unwritten: false,
             site: None,
             configured: None,
             roots: Vec::new(),
@@ -107,6 +110,15 @@ impl Store {
         let text = serde_json::to_vec_pretty(&written)
             .map_err(|e| Error::State { path: path.clone(), reason: e.to_string() })?;
         disk::replace(&path, &text)
+    }
+
+    /// The same, of what is in force whether it is written down or not. If that fails, the next change, report or reload tries again.
+    pub(super) fn save_or_later(&mut self, what: &'static str) {
+        let saved = self.save();
+        self.unwritten = saved.is_err();
+        if let Err(error) = saved {
+            tracing::warn!(%error, what, "what is in force could not be written down; it is tried again with the next change");
+        }
     }
 
     /// The charter as this site sees it.

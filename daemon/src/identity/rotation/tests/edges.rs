@@ -187,6 +187,81 @@ fn a_taint_that_could_not_be_obeyed_is_obeyed_later() {
     assert!(!rotation.obey_again(SystemTime::now()), "once");
 }
 
+/// A directory where the next file would be made: nothing can be replaced, and the journal can be written.
+fn full_disk(site: &Site1) -> PathBuf {
+    let in_the_way = site.state_dir().join("state.new");
+    fs::create_dir(&in_the_way).unwrap();
+    in_the_way
+}
+
+#[test]
+fn a_taint_that_could_not_be_written_down_is_done_when_it_is_ordered_again() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let next = site.prepare(&rotation);
+    let bad = rotation.state().cas[0].key.clone();
+    let written = || fs::read_to_string(site.state_dir().join("state.json")).unwrap();
+    let (before, file) = (rotation.state(), written());
+    let taint = || request(Verb::Taint(bad.to_string(), "sold".into()), None);
+    let disk = full_disk(&site);
+    let error = rotation.order(&taint(), false, SystemTime::now()).unwrap_err().to_string();
+    assert!(error.contains("state.json"), "{error}");
+    assert_eq!((rotation.state(), written(), rotation.taints().len()), (before, file, 0));
+    assert_eq!(journal(&site).last().unwrap()["outcome"], "failed");
+    fs::remove_dir(disk).unwrap();
+    let outcome = rotation.order(&taint(), false, SystemTime::now()).unwrap();
+    assert!(outcome.applied && outcome.condemns, "{outcome:?}");
+    assert_eq!(rotation.state().active().unwrap().key, next);
+    assert!(written().contains("tainted") && rotation.taints().len() == 1);
+}
+
+#[test]
+fn a_taint_that_is_ordered_again_makes_up_for_what_is_missing() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let bad = rotation.state().active().unwrap().key.clone();
+    let taint = |dry_run| {
+        let request = request(Verb::Taint(bad.to_string(), "sold".into()), Some("a test"));
+        rotation.order(&request, dry_run, SystemTime::now()).unwrap()
+    };
+    assert!(taint(false).applied);
+    let lines = journal(&site).len();
+    // As if neither the statement could be signed nor the file be written.
+    rotation.lock().taints = Default::default();
+    let path = site.state_dir().join("state.json");
+    fs::remove_file(&path).unwrap();
+    let dry = taint(true);
+    assert!(!dry.again && rotation.taints().is_empty() && !path.exists(), "{dry:?}");
+    let outcome = taint(false);
+    assert!(
+        outcome.again && !outcome.applied && !outcome.condemns && outcome.effects.is_empty(),
+        "{outcome:?}"
+    );
+    assert_eq!(rotation.taints().len(), 1);
+    assert_eq!(Rotation::open(&site.state_dir()).unwrap().taints(), rotation.taints());
+    assert_eq!(journal(&site).len(), lines);
+}
+
+#[test]
+fn what_was_heard_and_not_written_down_is_written_with_the_next_occasion() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let statement = isthmus_pki::rotation::taint::seal(&site.new_ca(), 7, "").unwrap();
+    let heard = Heard { taints: vec![statement], ..Heard::default() };
+    let kept = || Rotation::open(&site.state_dir()).unwrap().taints().len();
+    let disk = full_disk(&site);
+    assert!(rotation.hear(&heard, SystemTime::now()).news, "in force all the same");
+    assert_eq!((rotation.taints().len(), kept()), (1, 0));
+    fs::remove_dir(disk).unwrap();
+    assert!(!rotation.hear(&heard, SystemTime::now()).news);
+    assert_eq!(kept(), 1);
+    let disk = full_disk(&site);
+    report(&rotation, "gw1", 1);
+    fs::remove_dir(disk).unwrap();
+    site.reconcile(&rotation, None).unwrap();
+    assert!(Rotation::open(&site.state_dir()).unwrap().fleet().knows("gw1"));
+}
+
 #[test]
 fn a_state_with_everything_at_its_bound_is_read_back_and_a_longer_one_is_not_written() {
     use isthmus_pki::rotation::{MAX_NODES, taint};
