@@ -17,6 +17,8 @@ use crate::identity::{files, issuing};
 pub(super) struct Carrier<'a> {
     store: &'a mut Store,
     now: i64,
+    /// What would be in force is to be known, and nothing to be done: no file is touched, no key, no log.
+    pub(super) rehearsal: bool,
     /// The charter that is put in force.
     pub(super) charter: Option<Signed>,
     /// The certificate that is installed.
@@ -36,6 +38,7 @@ impl<'a> Carrier<'a> {
         Self {
             store,
             now,
+            rehearsal: false,
             charter: None,
             certificate: None,
             crl: None,
@@ -61,8 +64,10 @@ impl<'a> Carrier<'a> {
     fn carry_out_one(&mut self, effect: &Effect) -> Result<(), Error> {
         self.prepare(effect)?;
         self.store.state.apply(effect, self.now);
-        self.store.save()?;
-        tracing::info!(effect = effect.describe(), "rotation");
+        if !self.rehearsal {
+            self.store.save()?;
+            tracing::info!(effect = effect.describe(), "rotation");
+        }
         Ok(())
     }
 
@@ -76,6 +81,7 @@ impl<'a> Carrier<'a> {
                 self.store.fleet.forget(node);
                 Ok(())
             }
+            _ if self.rehearsal => Ok(()),
             Effect::MakeKey => self.make_key(),
             Effect::Install(ca) => self.install(&ca.key),
             Effect::Taint(key) => {
@@ -129,7 +135,9 @@ impl<'a> Carrier<'a> {
 
     fn apply_charter(&mut self) -> Result<(), Error> {
         let Some(signed) = self.charter.take() else { return Ok(()) };
-        disk::replace(&self.store.dir.join("charter.jws"), signed.file.as_bytes())?;
+        if !self.rehearsal {
+            disk::replace(&self.store.dir.join("charter.jws"), signed.file.as_bytes())?;
+        }
         self.store.roots = signed.charter.roots.iter().map(|root| root.certificate.clone()).collect();
         self.store.charter = Some(signed);
         Ok(())

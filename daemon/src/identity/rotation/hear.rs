@@ -78,7 +78,7 @@ fn hear_charter(store: &mut Store, bytes: &[u8], now: OffsetDateTime) -> Result<
         return Ok(());
     }
     match charter::read(store, bytes, &store.roots, place, now)? {
-        Some(signed) => charter::take(store, &signed, place, now.unix_timestamp()),
+        Some(signed) => charter::take(store, &signed, place, now.unix_timestamp(), true),
         None => Ok(()),
     }
 }

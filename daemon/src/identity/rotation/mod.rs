@@ -80,7 +80,7 @@ impl Rotation {
         Ok(Self(Arc::new(Inner { store: Mutex::new(Store::open(dir)?), wake: Notify::new() })))
     }
 
-    /// What the configuration and what was written down come to, together. With `keep` it is written down.
+    /// What the configuration and what was written down come to, together. With `keep` it is written down, else nothing is changed.
     pub(super) fn reconcile(
         &self,
         inputs: &Inputs<'_>,
@@ -89,7 +89,7 @@ impl Rotation {
     ) -> Result<InForce, Error> {
         let mut store = self.lock();
         let mut next = store.clone();
-        let in_force = in_force::reconcile(&mut next, inputs, now)?;
+        let in_force = in_force::reconcile(&mut next, inputs, now, keep)?;
         if keep {
             if next != *store || next.unwritten {
                 next.save()?;

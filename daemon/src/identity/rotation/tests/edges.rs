@@ -262,6 +262,52 @@ fn what_was_heard_and_not_written_down_is_written_with_the_next_occasion() {
     assert!(Rotation::open(&site.state_dir()).unwrap().fleet().knows("gw1"));
 }
 
+/// Every file below, with what is in it.
+fn files_of(dir: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let Ok(entries) = fs::read_dir(dir) else { return Default::default() };
+    entries.map(|entry| entry.unwrap().path()).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+#[test]
+fn who_only_checks_changes_nothing_on_disk_whatever_the_charter_says() {
+    let mut site = Site1::new();
+    let rotation = site.open();
+    // The next root, known beside the first, with a CA under the first that was requested and comes too late.
+    let second = root(YEAR);
+    let both = site.charter(&rotation, 1, &[&site.root, &second]);
+    assert!(site.publish(&rotation, &both).applied);
+    let late = site.prepare(&rotation);
+    let key_file = site.state_dir().join(format!("ca-{}.key", late.short()));
+    let spki = Key::generate(Curve::P256).unwrap();
+    let moved = sign(&second, spki.public().spki());
+    fs::write(&site.issuer.certificate, to_pem([&moved])).unwrap();
+    site.reconcile(&rotation, None).unwrap();
+    // A charter that drops the first root: the CAs under it go, and their keys.
+    let mut next = site.charter(&rotation, 2, &[&second]);
+    next.sites[0].cas.retain(|ca| ca.root == Some(KeyHash::of(second.facts())));
+    let file = site.dir.path().join("charter.jws");
+    fs::write(&file, sealed::seal(&next, &[&site.root]).unwrap()).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(2 * 3600);
+    let reconcile = |keep| {
+        let inputs = Inputs {
+            bundle: &site.bundle,
+            charter: Some(&file),
+            longest_leaf: Duration::from_secs(3600),
+            issuer: Some(&site.issuer),
+            site: Some(SITE),
+        };
+        rotation.reconcile(&inputs, later, keep).unwrap().bundle.anchors().to_vec()
+    };
+    let (before, state) = (files_of(&site.state_dir()), rotation.state());
+    assert_eq!(reconcile(false), [second.certificate().clone()], "what would be in force is known");
+    assert_eq!(files_of(&site.state_dir()), before);
+    assert_eq!(rotation.state(), state);
+    assert!(key_file.exists());
+    assert_eq!(reconcile(true), [second.certificate().clone()]);
+    assert!(!key_file.exists() && rotation.state().charter_sequence() == 2);
+    site.root = second;
+}
+
 #[test]
 fn a_state_with_everything_at_its_bound_is_read_back_and_a_longer_one_is_not_written() {
     use isthmus_pki::rotation::{MAX_NODES, taint};
