@@ -134,6 +134,11 @@ impl Crl {
         facts.key_usage.is_none_or(|usage| usage.crl_sign) && signed_by::crl(&self.der, root)
     }
 
+    /// True if whoever has this list needs `other` no more: of the same issuer, and this one is newer.
+    pub fn replaces(&self, other: &Self) -> bool {
+        self.issuer_der == other.issuer_der && self.is_newer_than(other)
+    }
+
     /// True if it replaces `other`, of the same issuer: a higher number (RFC 5280 section 5.2.3), or made later.
     pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
         let age = |crl: &Self| (crl.number.len(), crl.number.clone(), crl.this_update);

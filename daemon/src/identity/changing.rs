@@ -103,7 +103,7 @@ impl Handle {
                 if outcome.applied && outcome.condemns {
                     self.forewarn().await;
                 }
-                self.load_if(outcome.applied)
+                self.load_if(outcome.applied || outcome.again)
             }
             // What it got done before it failed is in force all the same; of the two errors the first says more.
             Err(_) => {

@@ -16,7 +16,7 @@ use crate::{
 /// Most signatures of one charter.
 pub const MAX_SIGNATURES: usize = 4;
 /// Longest file, and so longest signature with what is signed.
-const MAX_LEN: usize = 1 << 20;
+pub const MAX_LEN: usize = 1 << 20;
 const KIND: Kind = Kind { typ: "isthmus-charter", longest: MAX_LEN };
 
 /// Signs a charter with one or more roots.

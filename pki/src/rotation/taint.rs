@@ -2,6 +2,8 @@
 //!
 //! It is signed by the tainted CA's own key. So only who holds that key can taint it: a node of the site cannot bring down the site's
 //! other CAs, and a thief who taints what he stole does us a favour. It can't be taken back; a new CA takes the old one's place.
+//!
+//! Whoever holds one key chooses these words, and every node of the fabric keeps them: so they are short, and in one form only.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -17,8 +19,8 @@ use crate::{
 };
 
 const VERSION: u32 = 1;
-/// Longest statement, in bytes.
-pub const MAX_LEN: usize = 16 << 10;
+/// Longest statement, in bytes: with the longest reason there is room for a certificate of three times the length of ours.
+pub const MAX_LEN: usize = 6 << 10;
 const KIND: Kind = Kind { typ: "isthmus-taint", longest: MAX_LEN };
 /// Longest reason, in bytes.
 const MAX_REASON: usize = 1024;
@@ -67,27 +69,64 @@ struct Wire {
 
 /// Makes the statement, signed by the CA that it is about.
 pub fn seal(ca: &Authority, since: i64, reason: &str) -> Result<String, Error> {
-    let reason: String = reason.chars().take(MAX_REASON / 4).collect();
+    let cut: String = reason.chars().take(MAX_REASON / 4).collect();
+    let sealed = seal_words(ca, since, cut)?;
+    if sealed.len() <= MAX_LEN {
+        return Ok(sealed);
+    }
+    // The words are for people: beside a very long certificate the CA falls without them.
+    let sealed = seal_words(ca, since, String::new())?;
+    let length = sealed.len();
+    if length <= MAX_LEN { Ok(sealed) } else { Err(too_long(length)) }
+}
+
+fn seal_words(ca: &Authority, since: i64, reason: String) -> Result<String, Error> {
     let (trust_domain, key_sha256) = (ca.trust_domain().to_string(), KeyHash::of(ca.facts()));
     let wire = Wire { version: VERSION, trust_domain, key_sha256, since, reason };
-    let text = serde_json::to_vec(&wire).map_err(|e| Error::Text(e.to_string()))?;
-    Ok(statement::seal(KIND, &text, ca)?)
+    Ok(statement::seal(KIND, &wire.text()?, ca)?)
+}
+
+fn too_long(length: usize) -> Error {
+    statement::Error::TooLong { length, longest: MAX_LEN }.into()
 }
 
 /// Reads a statement. An expired CA is believed too: what it says of itself can only make us more careful.
 pub fn open(text: &str, bundle: &Bundle) -> Result<Taint, Error> {
+    let (opened, wire) = read(text)?;
+    check_signer(&opened, &wire.trust_domain, bundle)?;
+    Ok(taint(&opened, wire))
+}
+
+/// Reads a statement without asking whose CA it is that signed it: for what was believed when it came.
+pub fn look(text: &str) -> Result<Taint, Error> {
+    let (opened, wire) = read(text)?;
+    Ok(taint(&opened, wire))
+}
+
+fn read(text: &str) -> Result<(Opened, Wire), Error> {
     let opened = statement::open(text, KIND)?;
     let wire: Wire = serde_json::from_slice(&opened.payload).map_err(|e| Error::Text(e.to_string()))?;
     if wire.version != VERSION || wire.reason.len() > MAX_REASON {
         return Err(Error::Text("of another version, or with too long a reason".into()));
     }
-    if wire.key_sha256 != KeyHash::of(&opened.facts) {
-        return Err(Error::Other);
+    if wire.text()? != opened.payload {
+        return Err(Error::Text(
+            "not in the one form that it may have: without spaces, each thing once".into(),
+        ));
     }
-    check_signer(&opened, &wire.trust_domain, bundle)?;
+    if wire.key_sha256 == KeyHash::of(&opened.facts) { Ok((opened, wire)) } else { Err(Error::Other) }
+}
+
+fn taint(opened: &Opened, wire: Wire) -> Taint {
     let Wire { key_sha256: key, since, reason, .. } = wire;
     let site = opened.facts.site().map(str::to_owned);
-    Ok(Taint { key, site, since, not_after: opened.facts.not_after, reason })
+    Taint { key, site, since, not_after: opened.facts.not_after, reason }
+}
+
+impl Wire {
+    fn text(&self) -> Result<Vec<u8>, Error> {
+        serde_json::to_vec(self).map_err(|e| Error::Text(e.to_string()))
+    }
 }
 
 fn check_signer(opened: &Opened, trust_domain: &str, bundle: &Bundle) -> Result<(), Error> {
@@ -200,6 +239,45 @@ mod tests {
         for params in strangers {
             assert_eq!(speaks(&params), Err(Error::Stranger), "{:?}", params.subject_alt_names);
         }
+    }
+
+    #[test]
+    fn it_has_one_form_and_is_short() {
+        let fabric = Fabric::shared();
+        let plain = statement::open(&seal(&fabric.site, 7, "sold").unwrap(), KIND).unwrap().payload;
+        let plain = String::from_utf8(plain).unwrap();
+        let signed = |text: &str| statement::seal(KIND, text.as_bytes(), &fabric.site).unwrap();
+        assert_eq!(open(&signed(&plain), &fabric.bundle()).unwrap().reason, "sold");
+        let swapped = plain.replace("\"since\":7,\"reason\":\"sold\"", "\"reason\":\"sold\",\"since\":7");
+        let others =
+            [format!("{plain} "), plain.replace(":7", ": 7"), plain.replace("sold", "\\u0073old"), swapped];
+        for other in others {
+            assert_ne!(other, plain);
+            let error = open(&signed(&other), &fabric.bundle()).unwrap_err();
+            assert!(matches!(error, Error::Text(_)), "{other}: {error}");
+            assert_eq!(look(&signed(&other)), Err(error));
+        }
+        let padded = signed(&format!("{plain}{}", " ".repeat(MAX_LEN)));
+        let error = open(&padded, &fabric.bundle()).unwrap_err();
+        assert!(matches!(error, Error::Statement(statement::Error::TooLong { .. })), "{error}");
+    }
+
+    #[test]
+    fn the_longest_names_and_reasons_fit() {
+        let domain = "t".repeat(255);
+        let fabric = Fabric::new(&domain);
+        // Six bytes of JSON each.
+        let sealed = seal(&fabric.site, i64::MIN, &"\u{1}".repeat(5000)).unwrap();
+        assert!(sealed.len() <= MAX_LEN, "{} bytes", sealed.len());
+        assert_eq!(open(&sealed, &fabric.bundle()).unwrap().reason, "\u{1}".repeat(256));
+    }
+
+    #[test]
+    fn who_looks_does_not_ask_whose_ca_it_is() {
+        let (fabric, other) = (Fabric::shared(), Fabric::new("td"));
+        let sealed = seal(&other.site, 7, "sold").unwrap();
+        assert_eq!(open(&sealed, &fabric.bundle()), Err(Error::Stranger));
+        assert_eq!(look(&sealed), open(&sealed, &other.bundle()));
     }
 
     #[test]

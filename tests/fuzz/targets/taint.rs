@@ -38,6 +38,7 @@ fuzz_target!(|data: &[u8]| {
     let text = text.replace("KEY", ours.as_str());
     let Ok(sealed) = statement::seal(KIND, text.as_bytes(), ca) else { return };
     if let Ok(opened) = taint::open(&sealed, bundle) {
+        assert!(taint::look(&sealed).as_ref() == Ok(&opened));
         assert!(opened.key == ours && opened.reason.len() <= 1024);
     }
 });

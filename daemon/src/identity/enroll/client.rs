@@ -26,8 +26,9 @@ use crate::identity::{
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Most bytes of an answer: a charter, and the CRLs and endorsements of a large fabric.
-const MAX_ANSWER: usize = 4 << 20;
+/// Most bytes of an answer: more than a charter, CRLs, endorsements and taint statements have together, each at its bound. Else who
+/// brings one of them to its bound would keep nodes from hearing all the others.
+const MAX_ANSWER: usize = 8 << 20;
 
 /// Why an issuer gave nothing.
 #[derive(Debug, thiserror::Error)]
@@ -160,4 +161,36 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         cause = deeper;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_pki::{charter::sealed, jwt::Endorsement, rotation::taint};
+    use prost::Message as _;
+
+    use super::*;
+    use crate::identity::{
+        enroll::{TrustState, View, keyring::MAX_KEYS},
+        rotation::{MAX_CRL_BYTES, MAX_TAINTS},
+    };
+
+    #[test]
+    fn an_answer_with_everything_at_its_bound_is_read() {
+        const ENDORSEMENT: usize = 16 << 10;
+        /// Of the keys that the issuer itself has.
+        const OWN: usize = 16;
+        let bytes = |length: usize| vec![0; length];
+        let longest = |length: usize| Endorsement::from_text("x".repeat(length));
+        assert!(longest(ENDORSEMENT).is_ok() && longest(ENDORSEMENT + 1).is_err());
+        let state = TrustState {
+            charter: bytes(sealed::MAX_LEN),
+            jwt_endorsements: vec![bytes(ENDORSEMENT); MAX_KEYS + OWN],
+            // What a charter has in it is told once more, by itself.
+            crls: vec![bytes(MAX_CRL_BYTES), bytes(sealed::MAX_LEN)],
+            taints: vec![bytes(taint::MAX_LEN); MAX_TAINTS],
+            renew: None,
+        };
+        let length = View::new(state).answer().encoded_len();
+        assert!(length < MAX_ANSWER, "{length} bytes");
+    }
 }

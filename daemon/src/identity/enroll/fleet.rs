@@ -107,7 +107,7 @@ pub struct View {
 }
 
 impl View {
-    fn new(state: TrustState) -> Arc<Self> {
+    pub(super) fn new(state: TrustState) -> Arc<Self> {
         let version = state.version();
         let but_keys = TrustState { jwt_endorsements: Vec::new(), ..state.clone() }.version();
         Arc::new(Self { state, version, but_keys })

@@ -26,7 +26,7 @@ pub use file::Error as FileError;
 pub(in crate::identity) use keeper::{Keeper, Taken};
 
 /// Most endorsements: with those of our own and every root still a bundle that others read (SPIFFE bundle documents end at 256 keys).
-const MAX_KEYS: usize = 160;
+pub(super) const MAX_KEYS: usize = 160;
 /// Most of them of one site: five issuers, each with the key that signs and the next one, endorsed by the CA of before and by this one, and
 /// some more.
 const MAX_PER_SITE: usize = 24;

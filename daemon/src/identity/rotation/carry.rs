@@ -5,6 +5,7 @@ use isthmus_pki::{
     rotation::{Effect, taint},
 };
 use rustls_pki_types::CertificateDer;
+use time::OffsetDateTime;
 
 use super::{
     Error, disk, keys,
@@ -16,6 +17,8 @@ use crate::identity::{files, issuing};
 pub(super) struct Carrier<'a> {
     store: &'a mut Store,
     now: i64,
+    /// What would be in force is to be known, and nothing to be done: no file is touched, no key, no log.
+    pub(super) rehearsal: bool,
     /// The charter that is put in force.
     pub(super) charter: Option<Signed>,
     /// The certificate that is installed.
@@ -35,6 +38,7 @@ impl<'a> Carrier<'a> {
         Self {
             store,
             now,
+            rehearsal: false,
             charter: None,
             certificate: None,
             crl: None,
@@ -44,11 +48,23 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Stops at the first that fails; those before it are in force and written down.
+    /// Stops at the first that fails; those before it are in force and written down, and it itself is not, so that whoever orders it
+    /// again gets it done.
     pub(super) fn carry_out(&mut self, effects: &[Effect]) -> Result<(), Error> {
         for effect in effects {
-            self.prepare(effect)?;
-            self.store.state.apply(effect, self.now);
+            let before = self.store.clone();
+            if let Err(error) = self.carry_out_one(effect) {
+                *self.store = before;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out_one(&mut self, effect: &Effect) -> Result<(), Error> {
+        self.prepare(effect)?;
+        self.store.state.apply(effect, self.now);
+        if !self.rehearsal {
             self.store.save()?;
             tracing::info!(effect = effect.describe(), "rotation");
         }
@@ -58,23 +74,21 @@ impl<'a> Carrier<'a> {
     /// Files that the effect needs, before it is in force.
     fn prepare(&mut self, effect: &Effect) -> Result<(), Error> {
         match effect {
-            Effect::MakeKey => self.make_key(),
-            Effect::Install(ca) => self.install(&ca.key),
             Effect::ApplyCharter(_) => self.apply_charter(),
-            Effect::Taint(key) => {
-                self.taint(key);
-                Ok(())
-            }
             // A charter that revokes has its lists in itself, or none.
-            Effect::Revoke(_) => {
-                self.crl.take().into_iter().for_each(|crl| self.store.add_crl(crl));
-                Ok(())
-            }
-            Effect::Drop(key) => self.drop_key(key),
+            Effect::Revoke(_) => self.crl.take().map_or(Ok(()), |crl| self.store.add_crl(&crl).map(drop)),
             Effect::Forget(node) => {
                 self.store.fleet.forget(node);
                 Ok(())
             }
+            _ if self.rehearsal => Ok(()),
+            Effect::MakeKey => self.make_key(),
+            Effect::Install(ca) => self.install(&ca.key),
+            Effect::Taint(key) => {
+                self.taint(key);
+                Ok(())
+            }
+            Effect::Drop(key) => self.drop_key(key),
             Effect::Overridden { .. }
             | Effect::Switch { .. }
             | Effect::StopIssuing
@@ -122,31 +136,34 @@ impl<'a> Carrier<'a> {
 
     fn apply_charter(&mut self) -> Result<(), Error> {
         let Some(signed) = self.charter.take() else { return Ok(()) };
-        disk::replace(&self.store.dir.join("charter.jws"), signed.file.as_bytes())?;
+        if !self.rehearsal {
+            disk::replace(&self.store.dir.join("charter.jws"), signed.file.as_bytes())?;
+        }
         self.store.roots = signed.charter.roots.iter().map(|root| root.certificate.clone()).collect();
         self.store.charter = Some(signed);
         Ok(())
     }
 
     /// Where the key is gone too, the charter must tell the others.
-    fn taint(&mut self, key: &KeyHash) {
-        match self.statement(key) {
-            Ok(statement) => {
-                self.store.add_taint(statement);
-            }
-            Err(error) => {
-                tracing::warn!(%error, ca = key.short(), "no taint statement could be signed");
-                self.notes.push(format!(
-                    "no statement for other nodes could be signed ({error}); publish a charter that marks the CA tainted"
-                ));
-            }
+    pub(super) fn taint(&mut self, key: &KeyHash) {
+        if let Err(error) = self.tell(key) {
+            tracing::warn!(%error, ca = key.short(), "other nodes are not told of a taint");
+            self.notes.push(format!(
+                "other nodes are not told by a signed statement ({error}); publish a charter that marks the CA tainted"
+            ));
         }
+    }
+
+    fn tell(&mut self, key: &KeyHash) -> Result<(), Error> {
+        let statement = self.statement(key)?;
+        let now = OffsetDateTime::from_unix_timestamp(self.now).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        self.store.add_taint(statement, now).map(drop)
     }
 
     fn statement(&self, key: &KeyHash) -> Result<String, Error> {
         let issuer = self.store.issuer(key).ok_or(Error::NoSite)?;
         let ca = issuing::load_authority(&issuer).map_err(Box::new)?;
-        taint::seal(&ca, self.now, &self.reason).map_err(|e| Error::Certificate(e.to_string()))
+        Ok(taint::seal(&ca, self.now, &self.reason)?)
     }
 
     fn drop_key(&mut self, key: &KeyHash) -> Result<(), Error> {

@@ -59,15 +59,23 @@ pub(super) fn command(store: &Store, charter: &Charter) -> Command {
     if drops { Command::RetireRoot(view) } else { Command::Publish(view) }
 }
 
-/// Puts a charter in force that came by itself, if the guards let it.
-pub(super) fn take(store: &mut Store, signed: &Signed, place: &str, now: i64) -> Result<(), Error> {
+/// Puts a charter in force that came by itself, if the guards let it; with `keep`, on disk too.
+pub(super) fn take(
+    store: &mut Store,
+    signed: &Signed,
+    place: &str,
+    now: i64,
+    keep: bool,
+) -> Result<(), Error> {
     let command = command(store, &signed.charter);
     let order = Order { command, override_reason: None, istio_checked: None };
     let effects = plan(&store.state, &order, &store.fleet, now)
         .map_err(|refusal| Error::Refused { place: place.to_owned(), refusal })?;
     let mut carrier = carry::Carrier::new(store, now);
-    carrier.charter = Some(signed.clone());
+    (carrier.charter, carrier.rehearsal) = (Some(signed.clone()), !keep);
     carrier.carry_out(&effects)?;
-    tracing::info!(sequence = signed.charter.sequence, place, "a charter is in force");
+    if keep {
+        tracing::info!(sequence = signed.charter.sequence, place, "a charter is in force");
+    }
     Ok(())
 }

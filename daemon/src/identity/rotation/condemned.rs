@@ -40,7 +40,7 @@ fn by_charter(store: &Store) -> BTreeMap<KeyHash, Line> {
 }
 
 fn by_statement<'a>(store: &'a Store, bundle: &'a Bundle) -> impl Iterator<Item = (KeyHash, Line)> + 'a {
-    let opened = store.taints.iter().filter_map(|statement| taint::open(statement, bundle).ok());
+    let opened = store.taints.texts().filter_map(|statement| taint::open(statement, bundle).ok());
     opened.map(|taint| {
         let reason = if taint.reason.is_empty() { "without a reason" } else { &taint.reason };
         let why = format!("it said so itself at {}: {}", utc(taint.since), shown(reason));

@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 
 use super::Error;
 
-/// Longest file that is read back.
-const MAX_LEN: u64 = 8 << 20;
+/// Longest file that is written and read back: more than a state with everything at its bound.
+const MAX_LEN: u64 = 16 << 20;
 
 /// Replaces a file, 0600; its directory (0700) is made if missing. A crash leaves the old one or the new one.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
@@ -20,6 +20,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // What could not be read back would stop the next start.
+    check_length(bytes.len() as u64)?;
     let directory = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let next = path.with_extension("new");
@@ -45,13 +47,20 @@ pub(super) fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
 fn try_read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = crate::config::open(path)?;
     let length = file.metadata()?.len();
-    if length > MAX_LEN {
-        return Err(io::Error::other(format!("it has {length} bytes, more than {MAX_LEN} are not read")));
-    }
+    check_length(length)?;
     // Room for all of it at once: a growing buffer leaves copies of a secret behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1));
     file.take(MAX_LEN).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+fn check_length(length: u64) -> io::Result<()> {
+    if length <= MAX_LEN {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{length} bytes; files of more than {MAX_LEN} are neither written nor read"
+    )))
 }
 
 /// Removes a file; one that is not there is fine.

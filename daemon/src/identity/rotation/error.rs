@@ -2,8 +2,13 @@
 
 use std::{io, path::PathBuf};
 
-use isthmus_pki::{authority, bundle, charter, csr, key, rotation, verify};
+use isthmus_pki::{
+    authority, bundle, charter, csr, key,
+    rotation::{self, taint},
+    verify,
+};
 
+use super::statements::Full;
 use crate::identity::{files::FileError, issuing};
 
 /// Why a rotation's files can't be used, or a step could not be carried out.
@@ -52,6 +57,12 @@ pub enum Error {
     /// A site CA that may not be loaded.
     #[error("site CA: {0}")]
     Authority(#[from] authority::Error),
+    /// A taint statement.
+    #[error("the taint statement: {0}")]
+    Taint(#[from] taint::Error),
+    /// One taint statement too many.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// No CA is meant by these digits.
     #[error(
         "{0:?} is not the beginning (8 digits or more) of the key of one CA of this site; `isthmusctl rotate status` lists them"

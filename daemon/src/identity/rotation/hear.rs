@@ -2,14 +2,21 @@
 
 use isthmus_pki::{
     Bundle, KeyHash,
-    rotation::{Command, Order, plan, taint},
+    rotation::{
+        Ca, Command, Order, plan,
+        taint::{self, Taint},
+    },
 };
 use time::OffsetDateTime;
 
 use super::{
     Error, carry, charter, journal,
-    store::{MAX_CRLS, MAX_TAINTS, Store},
+    statements::{MAX_TAINTS, Statements},
+    store::Store,
 };
+
+/// Most lists of one answer that are looked at: a charter's, and as many beside it.
+const MAX_HEARD_CRLS: usize = 2 * isthmus_pki::charter::MAX_CRLS;
 
 /// As it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,16 +46,15 @@ pub(super) fn hear(store: &mut Store, heard: &Heard, now: OffsetDateTime) -> Tak
     let offered = Some(&heard.charter).filter(|charter| !charter.is_empty());
     let charter = offered.and_then(|charter| hear_charter(store, charter, now).err());
     let taints = heard.taints.iter().take(MAX_TAINTS);
-    let taints: Vec<Error> =
-        taints.filter_map(|taint| hear_taint(store, taint, now.unix_timestamp()).err()).collect();
-    for crl in &heard.crls {
-        hear_crl(store, crl);
-    }
-    let refused = [("a charter", Vec::from_iter(charter)), ("a taint statement", taints)];
+    let taints: Vec<Error> = taints.filter_map(|taint| hear_taint(store, taint, now).err()).collect();
+    let crls = heard.crls.iter().take(MAX_HEARD_CRLS);
+    let crls: Vec<Error> = crls.filter_map(|crl| store.add_crl(crl).err()).collect();
+    let refused =
+        [("a charter", Vec::from_iter(charter)), ("a taint statement", taints), ("a revocation list", crls)];
     refused.iter().for_each(|(what, errors)| tell(what, errors, heard.again));
     let news = *store != before;
-    if news && let Err(error) = store.save() {
-        tracing::warn!(%error, "what another node said could not be written down");
+    if news || store.unwritten {
+        store.save_or_later("what another node said");
     }
     Taken { news, refused: refused.iter().any(|(_, errors)| !errors.is_empty()) }
 }
@@ -72,29 +78,44 @@ fn hear_charter(store: &mut Store, bytes: &[u8], now: OffsetDateTime) -> Result<
         return Ok(());
     }
     match charter::read(store, bytes, &store.roots, place, now)? {
-        Some(signed) => charter::take(store, &signed, place, now.unix_timestamp()),
+        Some(signed) => charter::take(store, &signed, place, now.unix_timestamp(), true),
         None => Ok(()),
     }
 }
 
-fn hear_taint(store: &mut Store, statement: &str, now: i64) -> Result<(), Error> {
-    if store.taints.iter().any(|known| known == statement) {
-        return Ok(());
+fn hear_taint(store: &mut Store, statement: &str, now: OffsetDateTime) -> Result<(), Error> {
+    let known = store.taints.about(statement).cloned();
+    let (key, taken) = match known {
+        Some(key) => (key, Ok(())),
+        None => {
+            let bundle = bundle(store)?;
+            let taint = taint::open(statement, &bundle)?;
+            (taint.key.clone(), take_taint(&mut store.taints, statement, (taint, &bundle), now))
+        }
+    };
+    // Also if it was heard before: then it may not have worked out.
+    condemn(store, &key, now.unix_timestamp())?;
+    taken
+}
+
+fn take_taint(
+    kept: &mut Statements,
+    statement: &str,
+    (taint, bundle): (Taint, &Bundle),
+    now: OffsetDateTime,
+) -> Result<(), Error> {
+    let (key, reason) = (taint.key.clone(), taint.reason.clone());
+    if kept.add(statement.to_owned(), taint, bundle, now)? {
+        tracing::warn!(ca = key.short(), reason, "a site CA is tainted; what it issued is refused");
     }
-    let taint = taint::open(statement, &bundle(store)?).map_err(|e| Error::Certificate(e.to_string()))?;
-    if !store.add_taint(statement.to_owned()) {
-        return Err(Error::Certificate("there is no room for another taint statement".into()));
-    }
-    tracing::warn!(
-        ca = taint.key.short(),
-        reason = taint.reason,
-        "a site CA is tainted; what it issued is refused"
-    );
-    if store.state.ca(&taint.key).is_some() { condemn(store, &taint.key, now) } else { Ok(()) }
+    Ok(())
 }
 
 /// One of our own CAs, tainted at another node that holds it: we stop issuing with it too.
 fn condemn(store: &mut Store, key: &KeyHash, now: i64) -> Result<(), Error> {
+    if store.state.ca(key).is_none_or(Ca::is_condemned) {
+        return Ok(());
+    }
     let reason = "the CA says so itself, in a signed statement";
     let command = Command::Taint(key.clone());
     let order = Order { command, override_reason: Some(reason.into()), istio_checked: None };
@@ -119,7 +140,7 @@ fn condemn(store: &mut Store, key: &KeyHash, now: i64) -> Result<(), Error> {
 /// Obeys what is stated of our own CAs and was not obeyed when it came; true if anything was.
 pub(super) fn obey_again(store: &mut Store, now: i64) -> bool {
     let Ok(bundle) = bundle(store) else { return false };
-    let stated = store.taints.iter().filter_map(|statement| taint::open(statement, &bundle).ok());
+    let stated = store.taints.texts().filter_map(|statement| taint::open(statement, &bundle).ok());
     let open = |key: &KeyHash| store.state.ca(key).is_some_and(|ca| !ca.is_condemned());
     let missed: Vec<KeyHash> = stated.map(|taint| taint.key).filter(open).collect();
     let mut news = false;
@@ -130,14 +151,6 @@ pub(super) fn obey_again(store: &mut Store, now: i64) -> bool {
         }
     }
     news
-}
-
-fn hear_crl(store: &mut Store, crl: &[u8]) {
-    let known = store.crls().iter().any(|known| known == crl);
-    let signed = store.roots.iter().any(|root| isthmus_pki::signed_by::crl(crl, root));
-    if !known && signed && store.crls.len() < MAX_CRLS {
-        store.crls.push(crl.to_vec());
-    }
 }
 
 /// The roots in force, to hold a taint statement against.

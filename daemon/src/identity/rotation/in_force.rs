@@ -71,7 +71,13 @@ impl ReissueOrder {
 /// Leaves that a mass reissue costs a second, at most: a third of what one core signs.
 const MAX_PER_SECOND: usize = 1000;
 
-pub(super) fn reconcile(store: &mut Store, inputs: &Inputs<'_>, now: SystemTime) -> Result<InForce, Error> {
+/// Without `keep` only `store` is changed, and nothing on disk.
+pub(super) fn reconcile(
+    store: &mut Store,
+    inputs: &Inputs<'_>,
+    now: SystemTime,
+    keep: bool,
+) -> Result<InForce, Error> {
     let (clock, moment) = (seconds(now), OffsetDateTime::from(now));
     store.site = inputs.site.map(str::to_owned);
     store.state.longest_leaf = i64::try_from(inputs.longest_leaf.as_secs()).unwrap_or(i64::MAX);
@@ -88,7 +94,7 @@ pub(super) fn reconcile(store: &mut Store, inputs: &Inputs<'_>, now: SystemTime)
     store.roots = charter::trusted(store, inputs.bundle, moment);
     configured(store, inputs, clock)?;
     if let Some(path) = inputs.charter {
-        take_file(store, path, inputs.bundle, moment)?;
+        take_file(store, (path, keep), inputs.bundle, moment)?;
     }
     store.note_lists();
     let (bundle, policy, crls) = believed(store, moment)?;
@@ -131,8 +137,7 @@ fn policy(store: &Store, bundle: &Bundle, ended: bool) -> Policy {
 
 /// Each was checked when it came; one whose root has gone since is left out.
 fn crls(store: &Store) -> Vec<Crl> {
-    let signed = |crl: &Vec<u8>| store.roots.iter().any(|root| signed_by::crl(crl, root));
-    store.crls().iter().filter(|crl| signed(crl)).filter_map(|crl| Crl::parse(crl).ok()).collect()
+    store.crls().iter().filter(|crl| store.is_signed(crl)).filter_map(|crl| Crl::parse(crl).ok()).collect()
 }
 
 fn trust_bundle(store: &mut Store, bundle: &Bundle, now: i64) {
@@ -168,7 +173,12 @@ fn configured(store: &mut Store, inputs: &Inputs<'_>, now: i64) -> Result<(), Er
 }
 
 /// `[fabric] charter`: a newer one is taken if the guards let it, an older one is only told of.
-fn take_file(store: &mut Store, path: &Path, bundle: &Bundle, now: OffsetDateTime) -> Result<(), Error> {
+fn take_file(
+    store: &mut Store,
+    (path, keep): (&Path, bool),
+    bundle: &Bundle,
+    now: OffsetDateTime,
+) -> Result<(), Error> {
     use isthmus_pki::charter::Error as Refused;
 
     let place = path.display().to_string();
@@ -180,7 +190,7 @@ fn take_file(store: &mut Store, path: &Path, bundle: &Bundle, now: OffsetDateTim
     let mut trusted = store.roots.clone();
     trusted.extend(bundle.anchors().iter().cloned());
     match charter::read(store, &bytes, &trusted, &place, now) {
-        Ok(Some(signed)) => charter::take(store, &signed, &place, now.unix_timestamp()),
+        Ok(Some(signed)) => charter::take(store, &signed, &place, now.unix_timestamp(), keep),
         Ok(None) => Ok(()),
         Err(Error::Charter { reason, .. }) if matches!(*reason, Refused::Backwards { .. }) => {
             tracing::info!(place, %reason, "the charter file is older than the charter in force");
@@ -192,7 +202,7 @@ fn take_file(store: &mut Store, path: &Path, bundle: &Bundle, now: OffsetDateTim
 
 /// Of this site by its own state; of others by their statements; of all by the charter.
 fn tainted(store: &Store, bundle: &Bundle) -> Vec<KeyHash> {
-    let stated = store.taints.iter().filter_map(|statement| taint::open(statement, bundle).ok());
+    let stated = store.taints.texts().filter_map(|statement| taint::open(statement, bundle).ok());
     let charter = store.charter.iter().flat_map(|signed| signed.charter.cas());
     let condemned = charter.filter(|(_, ca)| !ca.state.is_believed()).map(|(_, ca)| ca.key.clone());
     let mut all: Vec<KeyHash> =

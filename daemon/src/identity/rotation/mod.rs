@@ -20,7 +20,9 @@ mod hear;
 mod in_force;
 mod journal;
 mod keys;
+mod lists;
 mod order;
+mod statements;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -45,8 +47,11 @@ pub use hear::Heard;
 use hear::Taken;
 pub(super) use in_force::{InForce, Inputs, ReissueOrder};
 pub use order::{Outcome, Request, Verb};
+pub use statements::Full;
 use store::Store;
 pub(super) use timer::run;
+#[cfg(test)]
+pub(super) use {lists::MAX_CRL_BYTES, statements::MAX_TAINTS};
 
 use super::{certificates::CertificateInfo, trust::Trust};
 
@@ -76,7 +81,7 @@ impl Rotation {
         Ok(Self(Arc::new(Inner { store: Mutex::new(Store::open(dir)?), wake: Notify::new() })))
     }
 
-    /// What the configuration and what was written down come to, together. With `keep` it is written down.
+    /// What the configuration and what was written down come to, together. With `keep` it is written down, else nothing is changed.
     pub(super) fn reconcile(
         &self,
         inputs: &Inputs<'_>,
@@ -85,10 +90,11 @@ impl Rotation {
     ) -> Result<InForce, Error> {
         let mut store = self.lock();
         let mut next = store.clone();
-        let in_force = in_force::reconcile(&mut next, inputs, now)?;
+        let in_force = in_force::reconcile(&mut next, inputs, now, keep)?;
         if keep {
-            if next != *store {
+            if next != *store || next.unwritten {
                 next.save()?;
+                next.unwritten = false;
             }
             *store = next;
             self.0.wake.notify_one();
@@ -139,9 +145,7 @@ impl Rotation {
             // The time alone is not worth a write.
             Ok(false) => {}
             Ok(true) => {
-                if let Err(error) = store.save() {
-                    tracing::warn!(%error, node, "a node's report could not be written down");
-                }
+                store.save_or_later("a node's report");
                 self.0.wake.notify_one();
             }
             Err(error) => tracing::warn!(%error, node, "a node's report was refused"),
@@ -184,7 +188,7 @@ impl Rotation {
 
     /// Taint statements, own and heard.
     pub fn taints(&self) -> Vec<String> {
-        self.lock().taints.clone()
+        self.lock().taints.texts().map(str::to_owned).collect()
     }
 
     /// CRLs that are in force, DER.

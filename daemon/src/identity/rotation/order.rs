@@ -3,7 +3,7 @@
 use isthmus_pki::{
     Authority, Facts, KeyHash, bundle, charter as pki_charter,
     facts::utc,
-    rotation::{CaFacts, Command, Effect, ISTIO_CAVEAT, Order, Refusal, plan},
+    rotation::{CaFacts, Command, Effect, ISTIO_CAVEAT, Order, Phase, Refusal, plan},
     signed_by,
 };
 use rustls_pki_types::CertificateDer;
@@ -89,6 +89,8 @@ pub struct Outcome {
     pub applied: bool,
     /// A CA is refused from now on, and with it nodes that do not know yet.
     pub condemns: bool,
+    /// Nothing had to be done, and yet what is in force is to be loaded: it may not have come to that the first time.
+    pub again: bool,
 }
 
 /// What came with an order, read and checked.
@@ -127,6 +129,9 @@ pub(super) fn order(store: &mut Store, request: &Request, dry_run: bool, now: i6
     };
     outcome.notes = notes(store, &order.command, &effects);
     if effects.is_empty() {
+        if !dry_run && let Command::Taint(key) | Command::Revoke { ca: key, .. } = &order.command {
+            condemn_again(store, key, material.reason, &mut outcome, now)?;
+        }
         return Ok(outcome);
     }
     outcome.effects = effects.iter().map(Effect::describe).collect();
@@ -149,6 +154,26 @@ fn notes(store: &Store, command: &Command, effects: &[Effect]) -> Vec<String> {
     }
     let condemns = effects.iter().any(|effect| matches!(effect, Effect::Taint(_) | Effect::Revoke(_)));
     if condemns { vec![ISTIO_CAVEAT.into()] } else { Vec::new() }
+}
+
+/// The first time something may have failed: the statement for other nodes, the file, or to load what is in force.
+fn condemn_again(
+    store: &mut Store,
+    key: &KeyHash,
+    reason: String,
+    outcome: &mut Outcome,
+    now: i64,
+) -> Result<(), Error> {
+    let untold = store.state.ca(key).is_some_and(|ca| ca.phase == Phase::Tainted) && !store.taints.names(key);
+    if untold {
+        let mut carrier = carry::Carrier::new(store, now);
+        carrier.reason = reason;
+        carrier.taint(key);
+        outcome.notes.append(&mut carrier.notes);
+    }
+    store.save()?;
+    outcome.again = true;
+    Ok(())
 }
 
 /// Nothing happens that is not on disk in the journal first.
@@ -283,10 +308,18 @@ fn read_certificate(store: &Store, bytes: &[u8]) -> Result<(CaFacts, Certificate
 }
 
 fn check_crl(store: &Store, key: &KeyHash, crl: &[u8]) -> Result<(), Error> {
-    if !store.roots.iter().any(|root| signed_by::crl(crl, root)) {
-        return Err(Error::Crl("no root in force signed it, or it is not one CRL in DER"));
-    }
+    let list = store.read_crl(crl)?;
     let issuer = store.issuer(key).ok_or(Error::NoSite)?;
     let chain = files::certificates(&issuer.certificate)?;
-    if signed_by::crl_lists(crl, &chain[0]) { Ok(()) } else { Err(Error::Crl("it does not list that CA")) }
+    if !signed_by::crl_lists(crl, &chain[0]) {
+        return Err(Error::Crl("it does not list that CA"));
+    }
+    let in_force = store.crls().iter().any(|known| known == crl);
+    if in_force || store.is_newest(&list) {
+        Ok(())
+    } else {
+        Err(Error::Crl(
+            "a list of the same root that is as new or newer is in force, and is the one that counts; bring that one",
+        ))
+    }
 }

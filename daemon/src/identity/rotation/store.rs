@@ -10,18 +10,14 @@ use isthmus_pki::{
 };
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 
-use super::{Error, disk, keys};
+use super::{Error, disk, hear, keys, statements::Statements};
 use crate::identity::{
     certificates::{CertificateInfo, Kind},
     config::IssuerConfig,
     files,
 };
-
-/// Most taint statements that are kept; each is of a CA that a root signed.
-pub(super) const MAX_TAINTS: usize = 256;
-/// Most CRLs that are kept beside the charter's; each is signed by a root.
-pub(super) const MAX_CRLS: usize = 64;
 
 /// All of it. Changed on a copy, or step by step with a [`Store::save`] after each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +26,12 @@ pub(super) struct Store {
     pub(super) state: State,
     pub(super) fleet: Fleet,
     pub(super) charter: Option<Signed>,
-    /// As they were signed, own and heard.
-    pub(super) taints: Vec<String>,
+    /// Taint statements, own and heard.
+    pub(super) taints: Statements,
     /// CRLs that came by `rotate revoke`, or from other nodes; DER.
     pub(super) crls: Vec<Vec<u8>>,
+    /// Something is in force that could not be written down.
+    pub(super) unwritten: bool,
     /// From the configuration: the site, and the CA that it names with its key.
     pub(super) site: Option<String>,
     pub(super) configured: Option<(KeyHash, IssuerConfig)>,
@@ -61,14 +59,17 @@ struct Written {
 
 impl Store {
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
-        let written = read_state(&dir.join("state.json"))?;
+        let path = dir.join("state.json");
+        let written = read_state(&path)?;
+        let taints = Statements::parse(written.taints).map_err(|reason| Error::State { path, reason })?;
         let store = Self {
             dir: dir.to_owned(),
             state: written.state,
             fleet: written.fleet,
             charter: read_charter(&dir.join("charter.jws"))?,
-            taints: written.taints,
+            taints,
             crls: written.crls.iter().filter_map(|crl| hex::decode(crl).ok()).collect(),
+            unwritten: false,
             site: None,
             configured: None,
             roots: Vec::new(),
@@ -103,12 +104,21 @@ impl Store {
         let written = Written {
             state: self.state.clone(),
             fleet: self.fleet.clone(),
-            taints: self.taints.clone(),
+            taints: self.taints.texts().map(str::to_owned).collect(),
             crls: self.crls.iter().map(hex::encode).collect(),
         };
         let text = serde_json::to_vec_pretty(&written)
             .map_err(|e| Error::State { path: path.clone(), reason: e.to_string() })?;
         disk::replace(&path, &text)
+    }
+
+    /// The same, of what is in force whether it is written down or not. If that fails, the next change, report or reload tries again.
+    pub(super) fn save_or_later(&mut self, what: &'static str) {
+        let saved = self.save();
+        self.unwritten = saved.is_err();
+        if let Err(error) = saved {
+            tracing::warn!(%error, what, "what is in force could not be written down; it is tried again with the next change");
+        }
     }
 
     /// The charter as this site sees it.
@@ -120,17 +130,6 @@ impl Store {
     pub(super) fn crls(&self) -> Vec<Vec<u8>> {
         let of_charter = self.charter.iter().flat_map(|signed| &signed.charter.crls);
         of_charter.chain(&self.crls).cloned().collect()
-    }
-
-    /// Keeps a CRL that an operator brought; the oldest makes room.
-    pub(super) fn add_crl(&mut self, crl: Vec<u8>) {
-        if self.crls().contains(&crl) {
-            return;
-        }
-        if self.crls.len() >= MAX_CRLS {
-            self.crls.remove(0);
-        }
-        self.crls.push(crl);
     }
 
     /// Notes which condemned CAs a CRL in force names.
@@ -176,25 +175,17 @@ impl Store {
         Some(CertificateInfo::new(Kind::SiteCa, &facts, Some(path)))
     }
 
-    /// Adds a statement unless the CA's taint is known or there is no room.
-    pub(super) fn add_taint(&mut self, statement: String) -> bool {
-        let room = self.taints.len() < MAX_TAINTS && !self.taints.contains(&statement);
-        if room {
-            self.taints.push(statement);
-        }
-        room
+    /// Keeps a statement if it holds under the roots in force; false if it is nothing new.
+    pub(super) fn add_taint(&mut self, statement: String, now: OffsetDateTime) -> Result<bool, Error> {
+        let bundle = hear::bundle(self)?;
+        let taint = taint::open(&statement, &bundle)?;
+        Ok(self.taints.add(statement, taint, &bundle, now)?)
     }
 }
 
 fn read_state(path: &Path) -> Result<Written, Error> {
     let Some(text) = disk::read(path)? else { return Ok(Written::default()) };
-    let written: Written = serde_json::from_slice(&text)
-        .map_err(|e| Error::State { path: path.to_owned(), reason: e.to_string() })?;
-    let short = written.taints.iter().all(|statement| statement.len() <= taint::MAX_LEN);
-    if written.taints.len() > MAX_TAINTS || !short {
-        return Err(Error::State { path: path.to_owned(), reason: "too many or too long taints".into() });
-    }
-    Ok(written)
+    serde_json::from_slice(&text).map_err(|e| Error::State { path: path.to_owned(), reason: e.to_string() })
 }
 
 /// It was proven when it came, and this directory is ours alone.

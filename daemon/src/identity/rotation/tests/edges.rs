@@ -110,16 +110,37 @@ fn what_is_heard_is_bounded_and_only_what_a_root_signed() {
     assert!(!rotation.hear(&heard(vec![stranger, b"0".to_vec(), Vec::new()]), SystemTime::now()).news);
     let lists: Vec<Vec<u8>> = (0..70).map(|number| site.crl(number)).collect();
     assert!(rotation.hear(&heard(lists.clone()), SystemTime::now()).news);
-    assert_eq!(rotation.crls(), lists[..64]);
-    assert!(!rotation.hear(&heard(lists), SystemTime::now()).news, "full, and those are known");
-    // Statements too.
-    let mut store = rotation.lock();
-    for n in 0..300 {
-        store.add_taint(n.to_string());
+    assert_eq!(rotation.crls(), lists[69..], "the newest is heard, however many were there before");
+    assert!(!rotation.hear(&heard(lists), SystemTime::now()).news, "and those before it are no news");
+}
+
+/// Each statement is a few kilobytes that every node of the fabric keeps and tells on.
+#[test]
+fn who_holds_one_ca_can_not_keep_the_taints_of_others_out() {
+    use isthmus_pki::rotation::taint;
+
+    let site = Site1::new();
+    let rotation = site.open();
+    let ca = || site.new_ca();
+    let thief = ca();
+    let many = (0..300).map(|since| taint::seal(&thief, since, "mine").unwrap());
+    assert!(rotation.hear(&Heard { taints: many.collect(), ..Heard::default() }, SystemTime::now()).news);
+    assert_eq!(rotation.taints().len(), 1);
+    let other = ca();
+    let heard = Heard { taints: vec![taint::seal(&other, 0, "").unwrap()], ..Heard::default() };
+    assert!(rotation.hear(&heard, SystemTime::now()).news);
+    assert_eq!(rotation.taints().len(), 2);
+    // All places of its site taken: who orders is told that nobody else will hear.
+    for _ in 0..20 {
+        let taints = vec![taint::seal(&ca(), 0, "").unwrap()];
+        rotation.hear(&Heard { taints, ..Heard::default() }, SystemTime::now());
     }
-    assert_eq!(store.taints.len(), 256);
-    store.taints.clear();
-    assert!(store.add_taint("a".into()) && !store.add_taint("a".into()));
+    assert_eq!(rotation.taints().len(), 16);
+    let own = rotation.state().active().unwrap().key.to_string();
+    let outcome = order(&rotation, Verb::Taint(own, "sold".into()), Some("a test"));
+    let told = outcome.notes.iter().find(|note| note.contains("no room"));
+    assert!(outcome.applied && told.is_some_and(|note| note.contains("publish a charter")), "{outcome:?}");
+    assert!(site.reconcile(&rotation, None).unwrap().issuer.is_none(), "and here it is refused");
 }
 
 /// A statement about a CA of ours that came from outside is obeyed here as if it had been ordered, once.
@@ -139,7 +160,7 @@ fn a_taint_of_our_own_ca_that_is_heard_stops_it() {
     assert!(!rotation.hear(&heard, SystemTime::now()).news);
     // Said by another instance of the same CA, in other words: nothing more to do.
     let other = isthmus_pki::rotation::taint::seal(&ca, 8, "and sold on").unwrap();
-    assert!(rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()).news);
+    assert!(!rotation.hear(&Heard { taints: vec![other], ..Heard::default() }, SystemTime::now()).news);
     assert_eq!(journal(&site).len(), lines);
 }
 
@@ -164,4 +185,155 @@ fn a_taint_that_could_not_be_obeyed_is_obeyed_later() {
     assert!(rotation.obey_again(SystemTime::now()));
     assert_eq!(phase(), Phase::Tainted);
     assert!(!rotation.obey_again(SystemTime::now()), "once");
+}
+
+/// A directory where the next file would be made: nothing can be replaced, and the journal can be written.
+fn full_disk(site: &Site1) -> PathBuf {
+    let in_the_way = site.state_dir().join("state.new");
+    fs::create_dir(&in_the_way).unwrap();
+    in_the_way
+}
+
+#[test]
+fn a_taint_that_could_not_be_written_down_is_done_when_it_is_ordered_again() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let next = site.prepare(&rotation);
+    let bad = rotation.state().cas[0].key.clone();
+    let written = || fs::read_to_string(site.state_dir().join("state.json")).unwrap();
+    let (before, file) = (rotation.state(), written());
+    let taint = || request(Verb::Taint(bad.to_string(), "sold".into()), None);
+    let disk = full_disk(&site);
+    let error = rotation.order(&taint(), false, SystemTime::now()).unwrap_err().to_string();
+    assert!(error.contains("state.json"), "{error}");
+    assert_eq!((rotation.state(), written(), rotation.taints().len()), (before, file, 0));
+    assert_eq!(journal(&site).last().unwrap()["outcome"], "failed");
+    fs::remove_dir(disk).unwrap();
+    let outcome = rotation.order(&taint(), false, SystemTime::now()).unwrap();
+    assert!(outcome.applied && outcome.condemns, "{outcome:?}");
+    assert_eq!(rotation.state().active().unwrap().key, next);
+    assert!(written().contains("tainted") && rotation.taints().len() == 1);
+}
+
+#[test]
+fn a_taint_that_is_ordered_again_makes_up_for_what_is_missing() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let bad = rotation.state().active().unwrap().key.clone();
+    let taint = |dry_run| {
+        let request = request(Verb::Taint(bad.to_string(), "sold".into()), Some("a test"));
+        rotation.order(&request, dry_run, SystemTime::now()).unwrap()
+    };
+    assert!(taint(false).applied);
+    let lines = journal(&site).len();
+    // As if neither the statement could be signed nor the file be written.
+    rotation.lock().taints = Default::default();
+    let path = site.state_dir().join("state.json");
+    fs::remove_file(&path).unwrap();
+    let dry = taint(true);
+    assert!(!dry.again && rotation.taints().is_empty() && !path.exists(), "{dry:?}");
+    let outcome = taint(false);
+    assert!(
+        outcome.again && !outcome.applied && !outcome.condemns && outcome.effects.is_empty(),
+        "{outcome:?}"
+    );
+    assert_eq!(rotation.taints().len(), 1);
+    assert_eq!(Rotation::open(&site.state_dir()).unwrap().taints(), rotation.taints());
+    assert_eq!(journal(&site).len(), lines);
+}
+
+#[test]
+fn what_was_heard_and_not_written_down_is_written_with_the_next_occasion() {
+    let site = Site1::new();
+    let rotation = site.open();
+    let statement = isthmus_pki::rotation::taint::seal(&site.new_ca(), 7, "").unwrap();
+    let heard = Heard { taints: vec![statement], ..Heard::default() };
+    let kept = || Rotation::open(&site.state_dir()).unwrap().taints().len();
+    let disk = full_disk(&site);
+    assert!(rotation.hear(&heard, SystemTime::now()).news, "in force all the same");
+    assert_eq!((rotation.taints().len(), kept()), (1, 0));
+    fs::remove_dir(disk).unwrap();
+    assert!(!rotation.hear(&heard, SystemTime::now()).news);
+    assert_eq!(kept(), 1);
+    let disk = full_disk(&site);
+    report(&rotation, "gw1", 1);
+    fs::remove_dir(disk).unwrap();
+    site.reconcile(&rotation, None).unwrap();
+    assert!(Rotation::open(&site.state_dir()).unwrap().fleet().knows("gw1"));
+}
+
+/// Every file below, with what is in it.
+fn files_of(dir: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let Ok(entries) = fs::read_dir(dir) else { return Default::default() };
+    entries.map(|entry| entry.unwrap().path()).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+#[test]
+fn who_only_checks_changes_nothing_on_disk_whatever_the_charter_says() {
+    let mut site = Site1::new();
+    let rotation = site.open();
+    // The next root, known beside the first, with a CA under the first that was requested and comes too late.
+    let second = root(YEAR);
+    let both = site.charter(&rotation, 1, &[&site.root, &second]);
+    assert!(site.publish(&rotation, &both).applied);
+    let late = site.prepare(&rotation);
+    let key_file = site.state_dir().join(format!("ca-{}.key", late.short()));
+    let spki = Key::generate(Curve::P256).unwrap();
+    let moved = sign(&second, spki.public().spki());
+    fs::write(&site.issuer.certificate, to_pem([&moved])).unwrap();
+    site.reconcile(&rotation, None).unwrap();
+    // A charter that drops the first root: the CAs under it go, and their keys.
+    let mut next = site.charter(&rotation, 2, &[&second]);
+    next.sites[0].cas.retain(|ca| ca.root == Some(KeyHash::of(second.facts())));
+    let file = site.dir.path().join("charter.jws");
+    fs::write(&file, sealed::seal(&next, &[&site.root]).unwrap()).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(2 * 3600);
+    let reconcile = |keep| {
+        let inputs = Inputs {
+            bundle: &site.bundle,
+            charter: Some(&file),
+            longest_leaf: Duration::from_secs(3600),
+            issuer: Some(&site.issuer),
+            site: Some(SITE),
+        };
+        rotation.reconcile(&inputs, later, keep).unwrap().bundle.anchors().to_vec()
+    };
+    let (before, state) = (files_of(&site.state_dir()), rotation.state());
+    assert_eq!(reconcile(false), [second.certificate().clone()], "what would be in force is known");
+    assert_eq!(files_of(&site.state_dir()), before);
+    assert_eq!(rotation.state(), state);
+    assert!(key_file.exists());
+    assert_eq!(reconcile(true), [second.certificate().clone()]);
+    assert!(!key_file.exists() && rotation.state().charter_sequence() == 2);
+    site.root = second;
+}
+
+#[test]
+fn a_state_with_everything_at_its_bound_is_read_back_and_a_longer_one_is_not_written() {
+    use isthmus_pki::rotation::{MAX_NODES, taint};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.json");
+    let mut store = Store::open(dir.path()).unwrap();
+    for node in 0..MAX_NODES {
+        let report = Report {
+            charter_sequence: u64::MAX,
+            bundle_sequence: u64::MAX,
+            svid_issuer: Some(KeyHash::of_spki(b"x")),
+            // Two bytes of JSON each.
+            svid_serial: "\"".repeat(128),
+            svid_not_after: i64::MIN,
+            version: "\"".repeat(64),
+            at: i64::MAX,
+        };
+        store.fleet.report(&format!("{node:063}"), report).unwrap();
+    }
+    store.save().unwrap();
+    let rest = MAX_TAINTS * taint::MAX_LEN + 2 * MAX_CRL_BYTES + (1 << 20);
+    let length = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
+    assert!(length + rest <= 16 << 20, "{length} and {rest} bytes");
+    assert_eq!(Store::open(dir.path()).unwrap().fleet.nodes().count(), MAX_NODES);
+    let error = disk::replace(&path, &vec![b' '; (16 << 20) + 1]).unwrap_err().to_string();
+    assert!(error.contains("state.json") && error.contains("16777216"), "{error}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), length as u64, "the old one is there");
 }
