@@ -107,12 +107,14 @@ impl From<&Found> for Item {
             Found::Request { subject, uris, key_sha256 } => Self::Request { subject, uris, key_sha256 },
             Found::Key { encrypted, key_sha256 } => Self::Key { encrypted, key_sha256 },
             Found::Unknown { label, reason } => Self::Unknown { label, reason },
-            Found::Share { .. } | Found::Crl { .. } | Found::Bundle { .. } | Found::Token { .. } | Found::Object { .. } => {
-                Self::Other {
-                    document: serde_json::to_value(found).expect("strings and numbers only"),
-                    lines: inspect::lines(found),
-                }
-            }
+            Found::Share { .. }
+            | Found::Crl { .. }
+            | Found::Bundle { .. }
+            | Found::Token { .. }
+            | Found::Object { .. } => Self::Other {
+                document: serde_json::to_value(found).expect("strings and numbers only"),
+                lines: inspect::lines(found),
+            },
         }
     }
 }
