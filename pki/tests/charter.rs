@@ -72,7 +72,12 @@ fn a_charter_is_drafted_signed_and_followed_by_the_next() {
         )
     };
     let dry = desk.ok(&sign("one", " --dry-run"));
-    assert!(dry.contains("nothing was signed") && !desk.0.path().join("one.jws").exists(), "{dry}");
+    assert!(
+        dry.contains("dry run, nothing was made")
+            && dry.contains("aws-use1 (IDs under: /)")
+            && !desk.0.path().join("one.jws").exists(),
+        "{dry}"
+    );
     let signed = desk.ok(&sign("one", " --transcript transcript.jsonl --operator Alice"));
     let transcript = desk.ok("transcript verify transcript.jsonl --root root-a/root.pem");
     assert!(
@@ -91,8 +96,14 @@ fn a_charter_is_drafted_signed_and_followed_by_the_next() {
 
     // Both roots, then the new one alone: signed by both, so that a node which knows either can follow.
     desk.write("two.toml", &draft(2, &(root("root-a", "retiring") + &root("root-b", "active"))));
-    let two = desk.ok(&sign("two", " --after one.jws"));
+    let two = desk.ok(&sign("two", " --after one.jws -o json"));
     assert!(two.contains("active -> retiring") && two.contains("new, active"), "{two}");
+    let two: serde_json::Value = serde_json::from_str(&two).unwrap();
+    assert_eq!(
+        (&two["schema"], &two["sequence"], &two["after"]),
+        (&"isthmus.charter-sign/v1".into(), &2.into(), &1.into())
+    );
+    assert_eq!((&two["charter"], two["signed_by"].as_array().unwrap().len()), (&"two.jws".into(), 1));
     assert!(desk.ok("charter diff one.jws two.jws").contains("active -> retiring"));
     assert!(desk.ok("charter diff two.jws one.jws").contains("a node would refuse it"));
     let back = desk.refused("charter verify one.jws --bundle root-a/root.pem --after two.jws");

@@ -104,6 +104,27 @@ fn a_full_disk_under_the_transcript_stops_the_ceremony() {
     ceremony.ok(VERIFY);
 }
 
+/// Whoever combines shares can sign everything: that it was done is worth a line.
+#[test]
+fn combining_shares_is_written_down_if_they_open_the_root() {
+    let ceremony = Ceremony::split();
+    let combine = format!("share combine {SHARES} --out p --transcript t.jsonl --operator Alice");
+    ceremony.fails(&combine, &["--transcript needs --root DIR"]);
+    ceremony.ok(&format!("{combine} --root root"));
+    let events = ceremony.json(VERIFY)["events"].to_string();
+    assert!(
+        events.contains("combine file=") && events.contains("1 3") && events.contains("Alice"),
+        "{events}"
+    );
+    assert!(!ceremony.read("t.jsonl").contains(ceremony.read("p").trim()), "not the passphrase itself");
+    let other = Ceremony::split();
+    let other_root = other.path("root");
+    let foreign = combine.replace("--out p", "--out q");
+    ceremony
+        .fails(&format!("{foreign} --root {}", other_root.display()), &["is wrapped by the shares of set"]);
+    assert!(!ceremony.path("q").exists());
+}
+
 /// What could not be written is not in the transcript: its seal would be that of a root that nobody has.
 #[test]
 fn a_full_disk_under_the_files_leaves_the_transcript_as_it_was() {

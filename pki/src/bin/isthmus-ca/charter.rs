@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use isthmus_pki::{
-    Charter, bundle,
+    Authority, Charter, bundle,
     charter::{self, CaState, sealed},
     facts::utc,
     key::sha256_hex,
@@ -14,6 +14,7 @@ use isthmus_pki::{
 use crate::{
     files::{self, New},
     record::{self, Record},
+    report::{How, Report},
     root,
 };
 
@@ -68,9 +69,8 @@ pub(crate) struct Sign {
     unlock: root::UnlockEach,
     #[command(flatten)]
     record: record::Args,
-    /// Check the draft and show what would be signed; opens no key and writes nothing.
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    how: How,
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
@@ -85,17 +85,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
 fn sign(args: &Sign) -> anyhow::Result<()> {
     files::refuse_existing(&[&args.out])?;
     let charter = draft(&args.charter)?;
-    let mut lines = vec![format!("charter {} of {}", charter.sequence, charter.trust_domain)];
-    lines.extend(contents(&charter));
-    if let Some(after) = &args.after {
-        let (current, _) = look(after)?;
-        charter.succeeds(&current).with_context(|| args.charter.display().to_string())?;
-        lines.push(format!("  changes since charter {}:", current.sequence));
-        lines.extend(charter::differences(&current, &charter).iter().map(|line| format!("    {line}")));
-    }
-    if args.dry_run {
-        lines.push("nothing was signed: --dry-run".into());
-        return crate::say(&lines);
+    let report = describe(args, &charter)?;
+    if args.how.dry_run {
+        return args.how.say(report);
     }
     let mut record = Record::begin(&args.record, "charter sign")?;
     let roots = args.unlock.open(&args.root)?;
@@ -103,13 +95,26 @@ fn sign(args: &Sign) -> anyhow::Result<()> {
     note(&mut record, args, &charter, &file);
     let new = New::public(&args.out, file.as_bytes());
     record.finish(roots.first().context("no --root")?, &[new])?;
-    lines.extend(
-        roots
-            .iter()
-            .map(|root| format!("  signed by    {} (key {})", root.facts().subject, root.facts().key_sha256)),
-    );
-    lines.push(format!("  charter      {} (public: every node gets a copy)", args.out.display()));
-    crate::say(&lines)
+    let signer = |root: &Authority| format!("{} (key {})", root.facts().subject, root.facts().key_sha256);
+    args.how.say(report.lines("signed_by", roots.iter().map(signer).collect()))
+}
+
+/// What will be signed, and what it changes.
+fn describe(args: &Sign, charter: &Charter) -> anyhow::Result<Report> {
+    let headline = format!("signed charter {} of {}", charter.sequence, charter.trust_domain);
+    let says = contents(charter).into_iter().map(|line| line.strip_prefix("  ").unwrap_or(&line).to_owned());
+    let mut report = Report::new("charter-sign", headline)
+        .number("sequence", charter.sequence)
+        .fact("trust_domain", &charter.trust_domain, "")
+        .lines("says", says.collect());
+    if let Some(after) = &args.after {
+        let (current, _) = look(after)?;
+        charter.succeeds(&current).with_context(|| args.charter.display().to_string())?;
+        report = report
+            .number("after", current.sequence)
+            .lines("changes", charter::differences(&current, charter));
+    }
+    Ok(report.fact("charter", args.out.display(), "(public: every node gets a copy)"))
 }
 
 /// What an auditor reads: which charter, and all that it says.

@@ -38,6 +38,13 @@ pub(crate) struct Args {
     clock_confirmed: Option<OffsetDateTime>,
 }
 
+impl Args {
+    /// True if there is to be a transcript.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.transcript.is_some()
+    }
+}
+
 fn time(text: &str) -> Result<OffsetDateTime, String> {
     OffsetDateTime::parse(text, &Rfc3339).map_err(|e| format!("{e}; write it like 2026-12-01T09:30:00Z"))
 }

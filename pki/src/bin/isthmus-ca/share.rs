@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use isthmus_pki::{shamir::Quorum, share::Share};
+use isthmus_pki::{Authority, shamir::Quorum, share::Share};
 
 use crate::{
     files::{self, New},
@@ -36,6 +36,11 @@ pub(crate) struct Combine {
     /// File for the passphrase, as `openssl pkcs8 -passin file:FILE` takes it.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Directory that `root init` filled: the shares must open its key, which seals the transcript.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    record: record::Args,
     #[command(flatten)]
     how: How,
 }
@@ -89,14 +94,31 @@ fn combine(args: &Combine) -> anyhow::Result<()> {
         args.out.display(),
         "(opens root.key: destroy it after use)",
     );
+    let opened = args.root.as_deref().map(|dir| root::open_with(dir, &args.share)).transpose()?;
+    let mut passphrase = root::combine(&args.share, None)?;
     if args.how.dry_run {
-        root::combine(&args.share, None)?;
         return args.how.say(report);
     }
-    let mut passphrase = root::combine(&args.share, None)?;
     passphrase.push(b'\n');
-    files::write_new_together(&[New::secret(&args.out, &passphrase)])?;
+    let new = [New::secret(&args.out, &passphrase)];
+    match opened {
+        Some(authority) => recorded(args, &authority, &new)?,
+        None if args.record.is_wanted() => {
+            bail!("--transcript needs --root DIR: the root's key, which the shares open, seals it")
+        }
+        None => files::write_new_together(&new)?,
+    }
     args.how.say(report)
+}
+
+fn recorded(args: &Combine, authority: &Authority, new: &[New<'_>]) -> anyhow::Result<()> {
+    let mut record = Record::begin(&args.record, "share combine")?;
+    let shares = root::read_shares(&args.share)?;
+    let indices: Vec<_> = shares.iter().map(|named| named.share.index().to_string()).collect();
+    let set = shares.first().map(|named| named.share.set().to_string()).unwrap_or_default();
+    let file = args.out.display().to_string();
+    record.add("combine", &[("set", &set), ("shares", &indices.join(" ")), ("file", &file)]);
+    record.finish(authority, new)
 }
 
 fn reshare(args: &Reshare) -> anyhow::Result<()> {

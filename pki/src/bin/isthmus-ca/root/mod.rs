@@ -13,7 +13,9 @@ use isthmus_token::Uri;
 use time::Duration;
 
 pub(crate) use make::{Split, share_files};
-pub(crate) use open::{Unlock, UnlockEach, certificate, combine, facts, open, open_key};
+pub(crate) use open::{
+    Unlock, UnlockEach, certificate, combine, facts, open, open_key, open_with, read_shares,
+};
 
 use crate::{
     files::{self, New},

@@ -121,6 +121,11 @@ pub(crate) fn open(dir: &Path, unlock: &Unlock) -> anyhow::Result<Authority> {
     files::authority(&certificate_path(dir), key, &path)
 }
 
+/// Opens it with these shares.
+pub(crate) fn open_with(dir: &Path, share: &[PathBuf]) -> anyhow::Result<Authority> {
+    open(dir, &Unlock { passphrase_file: None, share: share.to_vec(), pin_file: None, module: None })
+}
+
 /// The key, and the file that holds it or says where it is.
 pub(crate) fn open_key(dir: &Path, unlock: &Unlock) -> anyhow::Result<(Key, PathBuf)> {
     let (source, path) = (source(dir)?, key_path(dir));
