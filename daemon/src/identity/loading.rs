@@ -17,6 +17,7 @@ use super::{
     rotation::{self, Inputs, ReissueOrder, Rotation},
     supplier::Supplier,
     trust::Trust,
+    watching::Seen,
     workload::Supply,
 };
 
@@ -100,6 +101,8 @@ impl Handle {
     pub(super) fn load(&self, sections: &Sections, now: SystemTime) -> Result<Loaded, Error> {
         let (config, issuer_config, api) = (sections.0.as_ref(), sections.1.as_ref(), sections.2.as_ref());
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
+        // Before anything is read: what changes meanwhile is seen to have changed.
+        let seen = Seen::of(sections);
         let rotation = self.0.rotation.as_ref();
         let files = load_files(rotation, config, issuer_config, node, now, true)?;
         let mut loaded = Loaded {
@@ -111,6 +114,7 @@ impl Handle {
             base: files.trust,
             site_cas: rotation.map(Rotation::certificates).unwrap_or_default(),
             charter_sequence: rotation.map_or(0, |rotation| rotation.state().charter_sequence()),
+            seen,
             ..Loaded::default()
         };
         if let Some((site_ca, config)) = files.site_ca {

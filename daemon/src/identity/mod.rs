@@ -4,7 +4,7 @@
 //! for a changed configuration: it validates all, then applies; on an error the old state stays as it was.
 //!
 //! `handle` is the door; behind it `loading` makes `loaded` out of files, `serving` binds the sockets, `changing` carries each change out
-//! and hands the result to all who go by it, `hearing` takes what other nodes say, and `condition` says how it is.
+//! and hands the result to all who go by it, `hearing` takes what other nodes say, `watching` sees files that were swapped, and `condition` says how it is.
 
 pub mod attest;
 pub mod audit;
@@ -39,6 +39,7 @@ mod template;
 mod tests;
 pub mod tls;
 mod trust;
+mod watching;
 mod workload;
 
 pub use certificates::{CertificateInfo, Kind};
