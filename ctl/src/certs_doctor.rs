@@ -13,7 +13,8 @@ use crate::moment::Moment;
 use crate::output::{Document, Output};
 use crate::page::{Cell, Page, Tone};
 
-/// Prints what each check found, and ends with 0 if nothing is wrong, 5 for warnings, 1 for errors.
+/// Prints what each check found, and ends with 0 if nothing is wrong, 5 for warnings, 2 if something was named in which there is nothing to
+/// look at, 1 for errors.
 ///
 /// # Errors
 /// What can't be read, and the verdict.
@@ -24,7 +25,7 @@ pub(crate) fn doctor(output: &Output, arguments: &CertsDoctor) -> Result<(), Fai
         ));
     }
     let now = OffsetDateTime::from(Moment::now());
-    let inventory = gather::inventory(arguments, now)?;
+    let (inventory, idle) = gather::inventory(arguments, now)?;
     let findings = doctor::examine(&inventory, now);
     let worst = doctor::worst(&findings);
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
@@ -32,9 +33,18 @@ pub(crate) fn doctor(output: &Output, arguments: &CertsDoctor) -> Result<(), Fai
     output.print(&DoctorDocument { schema: "isthmus.v1/certs-doctor", worst, errors, warnings, findings })?;
     match worst {
         Severity::Error => Err(Failure::failed(format!("{errors} errors, {warnings} warnings"))),
+        _ if !idle.is_empty() => Err(looked_at_nothing(&idle)),
         Severity::Warn => Err(Failure::degraded(format!("{warnings} warnings"))),
         Severity::Ok | Severity::Skipped => Ok(()),
     }
+}
+
+/// A check of nothing is no check: whoever named the wrong directory must not be told that all is well.
+fn looked_at_nothing(places: &[String]) -> Failure {
+    Failure::usage(format!("nothing to look at in {}", places.join(", "))).with_help(
+        "of a directory the .pem, .crt, .cer, .der, .json and .yaml files count, and of all files those with certificates, Istio's objects \
+         or a dump of a proxy: name these",
+    )
 }
 
 /// Schema `isthmus.v1/certs-doctor`.

@@ -1,6 +1,5 @@
 //! `isthmusctl certs inspect FILE`: what is in a file, and why it would be refused. Asks no daemon.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use serde::Serialize;
 
 use crate::certs::expiry;
 use crate::failure::Failure;
+use crate::input;
 use crate::moment::{Moment, age};
 use crate::output::{Document, Output};
 use crate::page::{Cell, Page, Tone};
@@ -38,7 +38,7 @@ pub(crate) fn inspect(output: &Output, file: &Path) -> Result<(), Failure> {
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     let most = u64::try_from(inspect::MAX_LEN + 1).expect("a length fits 64 bits");
-    File::open(file)?.take(most).read_to_end(&mut content)?;
+    input::open(file)?.take(most).read_to_end(&mut content)?;
     Ok(content)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use isthmus_proto::control::control_client::ControlClient;
+use isthmus_proto::{WHY_IN_LOG, control::control_client::ControlClient};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
@@ -80,6 +80,9 @@ impl Server {
                 "the process hangs or is stopped: see journalctl -u isthmusd",
             ),
             _ if is_transport(status) => self.hung_up(status),
+            Code::Unavailable if message.contains(WHY_IN_LOG) => Failure::failed(format!("{name}: {message}")).with_help(
+                "journalctl -u isthmusd names the file and the reason (for an audit log: make room on its disk); once that is mended it goes on by itself",
+            ),
             Code::Unavailable => Failure::unreachable(
                 format!("{name} at {} is not available: {message}", self.socket.display()),
                 "it is starting or stopping: try again, or see journalctl -u isthmusd",

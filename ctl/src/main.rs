@@ -14,6 +14,7 @@ mod config;
 mod fabric;
 mod failure;
 mod generate;
+mod input;
 mod moment;
 mod offloads;
 mod output;

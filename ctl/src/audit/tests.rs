@@ -119,7 +119,9 @@ fn the_first_break_is_named_by_file_and_line() {
     assert!(what.contains("the last 2 were removed"), "{what}");
     let what = log.broken("audit.jsonl", |text| text[..text.len() - 20].to_owned());
     assert!(what.contains("audit.jsonl: line 4") && what.contains("cut off"), "{what}");
-    let what = log.broken("audit.jsonl.head", |text| format!("{}A", &text[..text.len() - 1]));
+    // A signature may end in an A by itself.
+    let other = |text: &str| if text.ends_with('A') { 'Q' } else { 'A' };
+    let what = log.broken("audit.jsonl.head", |text| format!("{}{}", &text[..text.len() - 1], other(text)));
     assert!(what.contains("audit.jsonl.head"), "{what}");
     let what = log.broken("root.pem", |_| bundle::to_pem([root().certificate()]));
     assert!(what.contains("not signed by a site CA of these roots"), "{what}");

@@ -1,15 +1,16 @@
 //! Fills the inventory: each directory and each context is a cluster, single files are one together.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use isthmus_pki::doctor::{ClusterBuilder, Inventory};
+use isthmus_pki::doctor::{Cluster, ClusterBuilder, Inventory};
 use time::OffsetDateTime;
 
 use super::kubectl;
 use crate::cli::CertsDoctor;
 use crate::failure::Failure;
+use crate::input;
 use crate::text;
 
 /// Longest file that is read, in bytes: a dump of a cluster may be long.
@@ -17,27 +18,42 @@ const MAX_LEN: u64 = 16 << 20;
 /// Most files of one directory.
 const MAX_FILES: usize = 1000;
 
-pub(super) fn inventory(arguments: &CertsDoctor, now: OffsetDateTime) -> Result<Inventory, Failure> {
-    let mut clusters = Vec::new();
+/// What there is to examine, and what was named although nothing in it can be.
+pub(super) fn inventory(
+    arguments: &CertsDoctor,
+    now: OffsetDateTime,
+) -> Result<(Inventory, Vec<String>), Failure> {
+    let (mut clusters, mut idle) = (Vec::new(), Vec::new());
     let mut files = ClusterBuilder::new("files");
     for path in &arguments.paths {
         progress(&format!("reading {}", path.display()));
-        if path.is_dir() {
-            clusters.push(directory(path, now)?.finish());
+        let (place, before) = (path.display().to_string(), files.taken());
+        let taken = if path.is_dir() {
+            add(&mut clusters, directory(path, now)?)
         } else {
-            take(&mut files, "", path, &path.display().to_string(), now)?;
-        }
+            take(&mut files, "", path, &place, now)?;
+            files.taken() - before
+        };
+        idle.extend((taken == 0).then_some(place));
     }
     for path in &arguments.envoy_admin {
         progress(&format!("reading {}", path.display()));
         files.envoy(&path.display().to_string(), &read(path)?);
     }
-    clusters.push(files.finish());
+    add(&mut clusters, files);
     for context in &arguments.context {
-        clusters.push(kubectl::cluster(context, &arguments.namespace)?.finish());
+        let taken = add(&mut clusters, kubectl::cluster(context, &arguments.namespace)?);
+        idle.extend((taken == 0).then(|| format!("context {context}")));
     }
     let workload_ttl = time::Duration::hours(arguments.workload_ttl_hours.into());
-    Ok(Inventory { clusters, workload_ttl })
+    Ok((Inventory { clusters, workload_ttl }, idle))
+}
+
+/// One more cluster; of how many things it is made.
+fn add(clusters: &mut Vec<Cluster>, builder: ClusterBuilder) -> usize {
+    let taken = builder.taken();
+    clusters.push(builder.finish());
+    taken
 }
 
 /// Data goes to stdout; what takes a while is told on stderr.
@@ -86,7 +102,7 @@ fn take(
 
 fn read(path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, Failure> {
     let fail = |e: io::Error| Failure::failed(format!("cannot read {}: {e}", path.display()));
-    let file = File::open(path).map_err(fail)?;
+    let file = input::open(path).map_err(fail)?;
     // Room for all of it at once: a growing buffer leaves copies of a secret behind.
     let length = file.metadata().map_err(fail)?.len().min(MAX_LEN);
     let mut content = zeroize::Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1));

@@ -37,15 +37,21 @@ pub(super) fn cluster(context: &str, namespace: &str) -> Result<ClusterBuilder, 
     }
     if failed.len() == questions.len() {
         let (_, why) = failed.swap_remove(0);
-        return Err(Failure::unreachable(
-            format!("context {context}: {why}"),
-            "see `kubectl config get-contexts`",
-        ));
+        return Err(refused(context, &why));
     }
     for (what, why) in failed {
         builder.unreadable(&format!("{context}: {what}"), &why);
     }
     Ok(builder)
+}
+
+/// A context that is not there is the caller's mistake, a cluster that does not answer is not.
+fn refused(context: &str, why: &str) -> Failure {
+    let what = format!("context {context}: {why}");
+    if why.contains("does not exist") {
+        return Failure::usage(what).with_help("`kubectl config get-contexts` lists those that there are");
+    }
+    Failure::failed(what).with_help(format!("try `kubectl --context {context} version`, then this again"))
 }
 
 /// JSON, or what kubectl said.
@@ -69,4 +75,23 @@ fn ask(
         return Ok(Ok(json));
     }
     Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_that_is_not_there_is_the_callers_mistake() {
+        let code = |why: &str| match refused("nope", why) {
+            Failure::Told { code, help, .. } => (code, help.unwrap_or_default()),
+            other => panic!("{other:?}"),
+        };
+        let (mistake, help) = code("error: context \"nope\" does not exist");
+        assert_eq!(mistake, 2);
+        assert!(help.contains("get-contexts"), "{help}");
+        let (down, help) = code("Unable to connect to the server: dial tcp: no route to host");
+        assert_eq!(down, 1, "4 is for isthmusd");
+        assert!(help.contains("kubectl --context nope"), "{help}");
+    }
 }

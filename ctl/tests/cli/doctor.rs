@@ -49,6 +49,43 @@ fn a_broken_directory_is_named_with_file_field_and_remedy() {
 }
 
 #[test]
+fn what_holds_nothing_to_look_at_gets_no_clean_bill() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let request = "-----BEGIN CERTIFICATE REQUEST-----\nMIIB";
+    let settings = "kind: Service\napiVersion: v1\nmetadata:\n  name: web\n";
+    fs::create_dir(dir.path().join("empty")).expect("made");
+    for (name, text) in [("cut.pem", request), ("web.yaml", settings), ("values.yaml", "replicas: 2\n")] {
+        fs::write(dir.path().join(name), text).expect("written");
+    }
+    for name in ["empty", "cut.pem", "web.yaml", "values.yaml"] {
+        let place = dir.path().join(name).display().to_string();
+        let run = offline(&format!("certs doctor -o json {place}"));
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains(&format!("nothing to look at in {place}")), "{run:?}");
+        let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        assert_eq!((&document["worst"], &document["errors"]), (&"skipped".into(), &0.into()));
+    }
+    // Beside something that is wrong the wrong comes first.
+    fs::write(dir.path().join("bad.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        .expect("written");
+    let place = dir.path().display();
+    let run = offline(&format!("certs doctor {place}/empty {place}/bad.pem"));
+    assert_eq!(run.code, Some(1), "{run:?}");
+}
+
+#[test]
+fn a_named_pipe_is_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let pipe = dir.path().join("pipe.pem");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    for command in ["certs doctor", "certs inspect", "certs doctor --envoy-admin"] {
+        let run = offline(&format!("{command} {}", pipe.display()));
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.contains("pipe.pem: a named pipe"), "{run:?}");
+    }
+}
+
+#[test]
 fn a_file_that_is_not_there_is_told_by_its_name() {
     let run = offline("certs doctor /nonexistent/ca.pem");
     assert_eq!(run.code, Some(1));

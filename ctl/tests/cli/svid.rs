@@ -226,6 +226,18 @@ fn no_identity_is_a_failure_that_says_where_to_look() {
     );
 }
 
+/// An audit log on a full disk: the daemon is there and well known, and trying again helps nobody.
+#[test]
+fn what_the_daemon_can_not_do_now_is_a_failure_and_not_a_daemon_that_is_away() {
+    let full = "the audit log can't be written, so nothing is issued now; the daemon's log says why";
+    let ran = Workload::start(Err(Status::unavailable(full))).fetch(&[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains(full) && ran.stderr.contains("make room on its disk"), "{ran:?}");
+    assert!(!ran.stderr.contains("starting or stopping"), "{ran:?}");
+    let ran = Workload::start(Err(Status::unavailable("no identity yet"))).fetch(&[]);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+}
+
 #[test]
 fn an_answer_that_makes_no_sense_is_refused_and_nothing_is_written() {
     let other = identity("spiffe://fabric.example/ns/other/sa/api", "");

@@ -8,6 +8,9 @@
 pub mod codec;
 mod redact;
 
+/// In the text of a status `UNAVAILABLE`: the daemon is well and answers, but can't do this until somebody mends what its log names.
+pub const WHY_IN_LOG: &str = "the daemon's log says why";
+
 /// The control API of `isthmusd`: package `isthmus.v1` of `proto/control.proto`.
 #[allow(
     missing_docs,

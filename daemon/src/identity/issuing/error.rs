@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use isthmus_pki::{SpiffeId, authority, csr, jwt, key, verify};
-use tonic::{Code, Status};
+use isthmus_proto::WHY_IN_LOG;
+use tonic::Status;
 
 use super::limits::Limited;
 use crate::identity::{audit, files::FileError};
@@ -144,13 +145,13 @@ impl Error {
             Self::Request(_) | Self::Token(jwt::Error::Claim(..) | jwt::Error::TooLong { .. }) => {
                 Status::invalid_argument(self.to_string())
             }
-            Self::Audit(_) => Status::unavailable(
-                "the audit log can't be written, so nothing is issued now; the daemon's log says why",
-            ),
-            Self::Remote { .. } => {
-                Status::unavailable("no issuer of this site gave a certificate; the daemon's log says why")
-            }
-            _ => Status::new(Code::Unavailable, "the site CA can't issue now; the daemon's log says why"),
+            Self::Audit(_) => unavailable("the audit log can't be written, so nothing is issued now"),
+            Self::Remote { .. } => unavailable("no issuer of this site gave a certificate"),
+            _ => unavailable("the site CA can't issue now"),
         }
     }
+}
+
+fn unavailable(what: &str) -> Status {
+    Status::unavailable(format!("{what}; {WHY_IN_LOG}"))
 }

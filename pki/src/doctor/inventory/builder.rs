@@ -23,6 +23,8 @@ pub struct ClusterBuilder {
     cacerts_place: String,
     /// The Secret `cacerts` was seen: `istio-ca-secret` then means nothing.
     plugged: bool,
+    /// Files and objects that something could be made of, or said about.
+    taken: usize,
 }
 
 impl ClusterBuilder {
@@ -36,6 +38,7 @@ impl ClusterBuilder {
     pub fn file(&mut self, directory: &str, name: &str, bytes: &[u8], now: OffsetDateTime) {
         let place = if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };
         if Cacerts::knows(name) {
+            self.taken += 1;
             self.cacerts_place = if directory.is_empty() { ".".to_owned() } else { directory.to_owned() };
             self.cacerts.insert(name.to_owned(), zeroize::Zeroizing::new(bytes.to_vec()));
         } else if kubernetes::seems(bytes) {
@@ -45,7 +48,13 @@ impl ClusterBuilder {
         }
     }
 
+    /// How many files, pages and objects it has looked at so far; what means nothing here does not count.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
     fn certificates(&mut self, file: PemFile) {
+        self.taken += 1;
         let Some(first) = file.certificates.first() else { return self.cluster.others.push(file) };
         if !first.facts.is_ca() {
             let (place, chain) = (file.place.clone(), file.certificates);
@@ -67,11 +76,12 @@ impl ClusterBuilder {
         }
         match kubernetes::objects(bytes) {
             Ok(objects) => objects.iter().for_each(|object| self.object(object, now)),
-            Err(why) => self.cluster.unreadable.push((place.to_owned(), why)),
+            Err(why) => self.unreadable(place, &why),
         }
     }
 
     fn dump(&mut self, place: &str, value: &Value) {
+        self.taken += 1;
         if value.get("certificates").is_some() {
             self.cluster.envoys.push(EnvoyAdmin::from_certs(place, value));
         } else if let Some(secrets) = value.get("dynamicActiveSecrets").and_then(Value::as_array) {
@@ -102,14 +112,16 @@ impl ClusterBuilder {
 
     /// Takes one object.
     pub fn object(&mut self, object: &Object, now: OffsetDateTime) {
+        self.taken += 1;
         match (object.kind.as_str(), object.name.as_str()) {
             ("Secret", "cacerts") => self.secret(object, true),
-            ("Secret", "istio-ca-secret") if !self.plugged => self.secret(object, false),
+            ("Secret", "istio-ca-secret") if self.plugged => {}
+            ("Secret", "istio-ca-secret") => self.secret(object, false),
             ("ConfigMap", "istio-ca-root-cert") => self.namespace_root(object),
             ("ConfigMap", "istio") => self.mesh(object),
             ("Deployment" | "DaemonSet", name) => self.workload(object, name),
             ("Lease", _) => self.lease(object, now),
-            _ => {}
+            _ => self.taken -= 1,
         }
         let bad = object.undecodable.iter().map(|key| (object.place(), format!("{key} is not base64")));
         self.cluster.unreadable.extend(bad);
@@ -202,12 +214,16 @@ impl ClusterBuilder {
     pub fn envoy(&mut self, place: &str, bytes: &[u8]) {
         match serde_json::from_slice::<Value>(bytes) {
             Ok(value) => self.dump(place, &value),
-            Err(_) => self.cluster.envoys.push(EnvoyAdmin::from_stats(place, bytes)),
+            Err(_) => {
+                self.taken += 1;
+                self.cluster.envoys.push(EnvoyAdmin::from_stats(place, bytes));
+            }
         }
     }
 
     /// Something that could not be had, and why.
     pub fn unreadable(&mut self, place: &str, why: &str) {
+        self.taken += 1;
         self.cluster.unreadable.push((place.to_owned(), why.to_owned()));
     }
 
