@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Output::Json => report.json()? + "\n",
     };
     io::stdout().write_all(text.as_bytes()).context("writing the report")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn measure(options: &Options) -> Result<Vec<Row>> {

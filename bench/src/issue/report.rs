@@ -46,6 +46,11 @@ impl Report {
         Self { schema: SCHEMA, machine: Machine::this(), rows }
     }
 
+    /// Whether a figure is less than it must be.
+    pub(crate) fn failed(&self) -> bool {
+        self.rows.iter().any(|judged| judged.mark == Some(Mark::Fail))
+    }
+
     /// # Errors
     /// None that can happen with these types.
     pub(crate) fn json(&self) -> Result<String> {
@@ -114,6 +119,9 @@ mod tests {
         let report = Report::new(vec![row(6000.0), row(3000.0), row(2999.0), Row { goal: None, ..row(1.0) }]);
         let marks: Vec<_> = report.rows.iter().map(|row| row.mark).collect();
         assert_eq!(marks, [Some(Mark::Aim), Some(Mark::Pass), Some(Mark::Fail), None]);
+        assert!(report.failed());
+        let met = Report::new(vec![row(3000.0), Row { goal: None, ..row(1.0) }]);
+        assert!(!met.failed(), "what has no goal can't miss it");
         let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
         assert_eq!(json["rows"][1]["per_core"], 3000.0);
         assert!(report.table().contains("2999"), "{}", report.table());
