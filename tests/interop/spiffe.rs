@@ -82,6 +82,27 @@ fn the_spire_agents_commands_fetch_from_us() {
     });
 }
 
+/// `spire-agent api watch`: the first state at once, and each change as it comes.
+#[test]
+fn the_spire_agent_watches_every_change() {
+    run("the_spire_agent_watches_every_change", |mut rig| {
+        let socket = rig.socket_text();
+        let mut watcher = rig.program(Language::Go, &["spire", "watch", "-socketPath", &socket]);
+        let mut update = |last: &str| {
+            watcher.line_of("Received 1 svid");
+            let id = watcher.line_of("SPIFFE ID:");
+            assert!(id.ends_with(API), "{id}");
+            watcher.line_of("Intermediate #1 Valid Until:");
+            watcher.line_of(last);
+        };
+        update("CA #1 Valid Until:");
+        rig.renew_site_ca().unwrap();
+        update("CA #1 Valid Until:");
+        rig.add_root().unwrap();
+        update("CA #2 Valid Until:");
+    });
+}
+
 #[test]
 fn whoever_is_not_entitled_is_told_so_in_words_that_clients_know() {
     run("whoever_is_not_entitled_is_told_so_in_words_that_clients_know", |mut rig| {

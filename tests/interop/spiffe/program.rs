@@ -80,11 +80,24 @@ impl Program {
     /// The next line of JSON; whatever else is said is passed over.
     pub(crate) fn line(&mut self) -> Value {
         loop {
-            let line = self.lines.recv_timeout(LIMIT).expect("the program says something in time");
-            if let Ok(value) = serde_json::from_str(&line) {
+            if let Ok(value) = serde_json::from_str(&self.text()) {
                 return value;
             }
         }
+    }
+
+    /// The next line that begins so; whatever else is said is passed over.
+    pub(crate) fn line_of(&mut self, beginning: &str) -> String {
+        loop {
+            let line = self.text();
+            if line.starts_with(beginning) {
+                return line;
+            }
+        }
+    }
+
+    fn text(&mut self) -> String {
+        self.lines.recv_timeout(LIMIT).expect("the program says something in time")
     }
 }
 
