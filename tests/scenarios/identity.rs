@@ -34,6 +34,7 @@ const WORKLOAD: u32 = 1000;
 /// One issuer, with its Workload API where every user can reach it: in the sandbox's own `/run`.
 struct Rig {
     node: Node,
+    pki: Pki,
     dir: PathBuf,
     _files: tempfile::TempDir,
 }
@@ -50,7 +51,7 @@ impl Rig {
         pki.write_all(node.dir(), "gw1").unwrap();
         node.start(&config(&node, entries)).unwrap();
         node.wait_ready(LIMIT).unwrap();
-        Self { node, dir, _files: files }
+        Self { node, pki, dir, _files: files }
     }
 
     fn socket(&self) -> PathBuf {
@@ -255,6 +256,36 @@ fn renewal_is_pushed_at_half_life() {
                 let key = Key::from_pkcs8(&svid.x509_svid_key).unwrap();
                 assert_eq!(key.public().spki(), verified.leaf.spki);
             }
+        });
+    });
+}
+
+/// As the kubelet does it, and nobody tells the daemon: `site-ca.pem` and its key are links into a directory that is another now.
+#[test]
+fn a_swapped_secret_reaches_workloads_without_a_signal() {
+    let (name, limit) = ("a_swapped_secret_reaches_workloads_without_a_signal", Duration::from_secs(180));
+    sandbox::run_with_bins_for(limit, name, |bins| {
+        let mut rig = Rig::start(&entry("/sa/root", &[uid(0)], "1h"), bins);
+        let dir = rig.node.dir().to_owned();
+        in_runtime(async {
+            let request = with_header(X509svidRequest {});
+            let mut stream = client(&rig.socket()).await.fetch_x509svid(request).await.unwrap().into_inner();
+            let before = next(&mut stream, LIMIT).await.unwrap();
+            rig.pki.renew_site(OffsetDateTime::now_utc()).unwrap();
+            fs::create_dir(dir.join("..2")).unwrap();
+            rig.pki.write_site(&dir.join("..2")).unwrap();
+            std::os::unix::fs::symlink("..2", dir.join("..data")).unwrap();
+            for file in ["site-ca.pem", "site-ca.key"] {
+                std::os::unix::fs::symlink(Path::new("..data").join(file), dir.join("link")).unwrap();
+                fs::rename(dir.join("link"), dir.join(file)).unwrap();
+            }
+            // Two looks, 15 seconds apart.
+            let after = next(&mut stream, Duration::from_secs(60)).await.unwrap();
+            let issuer =
+                |state: &X509svidResponse| certificates(&state.svids[0].x509_svid).unwrap().swap_remove(1);
+            assert_ne!(issuer(&before), issuer(&after));
+            let written = certificates(&fs::read(dir.join("site-ca.pem")).unwrap()).unwrap();
+            assert_eq!(issuer(&after), written[0]);
         });
     });
 }

@@ -25,6 +25,7 @@ use super::{
     serving::Servers,
     standing::{Live, Standing},
     trust::Trust,
+    watching,
     workload::Supply,
 };
 
@@ -132,6 +133,7 @@ impl Handle {
         inner.tasks.spawn(publishing::run(self.clone()));
         inner.tasks.spawn(clock::follow(self.clone(), shutdown()));
         inner.tasks.spawn(again::run(self.clone(), shutdown()));
+        inner.tasks.spawn(watching::run(self.clone(), watching::PERIOD));
     }
 
     // A change is complete before it is put in: whoever panicked left the one before.

@@ -14,6 +14,7 @@ use super::{
     own::Own,
     standing::Standing,
     trust::Trust,
+    watching::Seen,
     workload::Supply,
 };
 
@@ -37,6 +38,8 @@ pub(super) struct Loaded {
     /// CAs of this site that do not issue now, or not any more.
     pub(super) site_cas: Vec<CertificateInfo>,
     pub(super) charter_sequence: u64,
+    /// What the files held from which all of it comes.
+    pub(super) seen: Seen,
 }
 
 impl Loaded {

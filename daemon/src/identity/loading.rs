@@ -19,6 +19,7 @@ use super::{
     rotation::{self, Inputs, ReissueOrder, Rotation},
     supplier::Supplier,
     trust::Trust,
+    watching::Seen,
     workload::Supply,
 };
 
@@ -110,6 +111,8 @@ impl Handle {
     pub(super) fn load(&self, sections: &Sections, now: SystemTime) -> Result<Prepared, Error> {
         let (config, issuer_config, api) = (sections.0.as_ref(), sections.1.as_ref(), sections.2.as_ref());
         let node = self.0.node.as_ref().map(|(site, name)| (site.as_str(), name.as_str()));
+        // Before anything is read: what changes meanwhile is seen to have changed.
+        let seen = Seen::of(sections);
         let rotation = self.0.rotation.as_ref();
         let files = load_files(rotation, config, issuer_config, node, now)?;
         let mut loaded = Loaded {
@@ -119,6 +122,7 @@ impl Handle {
             rules: Arc::new(issuer_config.map(|issuer| issuer.nodes.clone()).unwrap_or_default()),
             trust: files.trust.clone(),
             base: files.trust,
+            seen,
             ..Loaded::default()
         };
         if let Some((site_ca, config)) = files.site_ca {

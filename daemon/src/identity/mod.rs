@@ -5,7 +5,7 @@
 //!
 //! `handle` is the door; behind it `loading` makes `loaded` out of files, `serving` binds the sockets, `changing` carries each change out
 //! and hands the result to all who go by it, `mending` tries again what could not be loaded, `hearing` takes what other nodes say,
-//! `again` what was refused of it at first, and `condition` says how it is.
+//! `again` what was refused of it at first, `watching` sees files that were swapped, and `condition` says how it is.
 
 mod again;
 pub mod attest;
@@ -42,6 +42,7 @@ mod template;
 mod tests;
 pub mod tls;
 mod trust;
+mod watching;
 mod workload;
 
 pub use certificates::{CertificateInfo, Kind};
