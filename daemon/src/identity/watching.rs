@@ -7,7 +7,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use sha2::{Digest as _, Sha256};
@@ -133,7 +133,12 @@ impl Handle {
     async fn take_changed_files(&self) -> Result<(), Error> {
         let _servers = self.0.servers.lock().await;
         let handle = self.clone();
-        blocking("loading changed files", move || handle.load_again()).await??;
+        let loaded = blocking("loading changed files", move || {
+            let (sections, now) = (handle.sections().clone(), SystemTime::now());
+            handle.load(&sections, now).and_then(|prepared| handle.keep(&sections, prepared, now))
+        });
+        self.install_and_tell(loaded.await??);
+        self.mark_fresh();
         tracing::info!("files of [identity] or [issuer] have changed, and were read again");
         Ok(())
     }
