@@ -61,6 +61,9 @@ pub enum Refused {
         /// Whose CA endorsed it.
         site: String,
     },
+    /// Another CA of the site had endorsed the same key and is tainted: both lay on one disk.
+    #[error("key {0} has fallen with a tainted CA of its site that had endorsed it as well")]
+    Fallen(String),
     /// More texts than anybody can have to say.
     #[error("{0} endorsements in one answer; only the first {MAX_HEARD} are looked at")]
     TooMany(usize),
@@ -82,6 +85,17 @@ pub struct Keyring {
     sequence: u64,
     /// What the keys were when the sequence rose last; empty: none yet.
     content: String,
+    /// Keys that fell with a tainted CA: those who have not heard of the taint yet go on to tell them.
+    fallen: Vec<Fallen>,
+}
+
+/// A key of a site that nobody's word brings back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fallen {
+    site: String,
+    key_id: String,
+    /// By then every endorsement of it has ended.
+    until: OffsetDateTime,
 }
 
 impl Keyring {
@@ -126,7 +140,11 @@ impl Keyring {
         if own.contains(&endorsed.authority().key_id) {
             return Ok(());
         }
-        self.insert(Held { endorsement, endorsed: Some(endorsed) })
+        let new = Held { endorsement, endorsed: Some(endorsed) };
+        if self.has_fallen(&new) {
+            return Err(Refused::Fallen(new.key_id().into()));
+        }
+        self.insert(new)
     }
 
     /// In place of one of the same key by the same CA that ends [`LONGER`] before, else where there is room for its site.
@@ -173,16 +191,34 @@ impl Keyring {
     /// Forgets what does not hold any more: ended, or its CA is tainted, revoked, ended or under no root of ours. What seems to come from
     /// the future is not believed and not forgotten: a clock may be wrong for a moment after a start.
     pub fn review(&mut self, trust: &Trust, now: OffsetDateTime) {
-        self.held.retain_mut(|held| held.look(trust, now).is_none_or(|_| held.endorsement.is_early(now)));
-        self.number(now);
+        self.look(trust, now, |held, _| held.endorsement.is_early(now));
     }
 
     /// The same by a clock that may be wrong: what has ended by it is not believed, and not forgotten either.
     pub fn review_unsure(&mut self, trust: &Trust, now: OffsetDateTime) {
+        self.look(trust, now, |held, refused| refused.is_of_time() || held.endorsement.is_early(now));
+    }
+
+    /// Holds all against what is trusted now; of what does not hold `stays` is kept. A key that one CA of a site has endorsed and that is
+    /// tainted falls for all CAs of the site: the machine that had the one had the other.
+    fn look(&mut self, trust: &Trust, now: OffsetDateTime, stays: impl Fn(&Held, &Refused) -> bool) {
+        self.fallen.retain(|fallen| now < fallen.until);
+        let fallen = &mut self.fallen;
         self.held.retain_mut(|held| {
-            held.look(trust, now).is_none_or(|refused| refused.is_of_time() || held.endorsement.is_early(now))
+            let (site, key_id) = (held.site().to_owned(), held.key_id().to_owned());
+            let Some(refused) = held.look(trust, now) else { return true };
+            if refused.is_taint() && !key_id.is_empty() && fallen.len() < MAX_KEYS {
+                fallen.push(Fallen { site, key_id, until: now.saturating_add(LONGEST) });
+            }
+            stays(held, &refused)
         });
+        let held = std::mem::take(&mut self.held);
+        self.held = held.into_iter().filter(|held| !self.has_fallen(held)).collect();
         self.number(now);
+    }
+
+    fn has_fallen(&self, held: &Held) -> bool {
+        self.fallen.iter().any(|fallen| fallen.site == held.site() && fallen.key_id == held.key_id())
     }
 
     /// True if time alone has changed something: one has ended, or one is from the future.
@@ -229,6 +265,16 @@ fn verified(endorsement: &Endorsement, trust: &Trust, now: OffsetDateTime) -> Re
 }
 
 impl Refused {
+    fn is_taint(&self) -> bool {
+        match self {
+            Self::Endorsement(Error::EarlierTainted(_)) => true,
+            Self::Endorsement(Error::Refused(ca)) => {
+                matches!(&**ca, verify::Error::Policy { reason, .. } if matches!(**reason, verify::Refusal::Tainted(_)))
+            }
+            _ => false,
+        }
+    }
+
     /// Only the date is in the way, so another clock might see it otherwise.
     fn is_of_time(&self) -> bool {
         match self {

@@ -57,7 +57,7 @@ impl Keyring {
                 held.push(Held { endorsement, endorsed: None });
             }
         }
-        Ok(Self { held, sequence: file.sequence, content: file.content })
+        Ok(Self { held, sequence: file.sequence, content: file.content, fallen: Vec::new() })
     }
 
     /// What [`Keyring::parse`] reads.

@@ -194,6 +194,30 @@ fn a_clock_that_goes_ahead_for_a_moment_loses_nothing() {
     assert_eq!((keys(&keeper, &tainting, NOW), keys(&keeper, &trust, NOW)), (0, 0));
 }
 
+/// The successor of a CA is tainted: what the one before had endorsed of the same key falls too, and is not heard again.
+#[test]
+fn a_key_falls_for_every_ca_of_its_site_with_one_of_them() {
+    let (fabric, key) = (Fabric::new("td"), key());
+    let (one, two, other) = (fabric.site("s1"), fabric.site("s1"), fabric.site("s2"));
+    let (trust, mut ring) = (fabric.trust(), Keyring::default());
+    let texts = [endorsed(&one, &key, 24), endorsed(&two, &key, 24), endorsed(&other, &key, 24)];
+    let untouched = endorsed(&one, &self::key(), 24);
+    assert!(
+        heard(&mut ring, &[texts.as_slice(), std::slice::from_ref(&untouched)].concat(), &trust).is_empty()
+    );
+    let policy = Policy::default().with_tainted([two.facts().key_sha256.clone()]);
+    let tainting = Trust::under(fabric.bundle(), policy, Vec::new());
+    ring.review(&tainting, NOW);
+    let left: Vec<&[u8]> = ring.texts().map(str::as_bytes).collect();
+    assert_eq!(left.len(), 2, "another site's word and another key stay");
+    assert!(left.contains(&texts[2].as_slice()) && left.contains(&untouched.as_slice()));
+    let refused = heard(&mut ring, &texts[..1], &tainting);
+    assert!(refused[0].contains("has fallen"), "{refused:?}");
+    // No endorsement of it can be valid any more then.
+    ring.review(&tainting, NOW + LONGEST);
+    assert!(ring.fallen.is_empty());
+}
+
 #[test]
 fn what_is_kept_for_the_clocks_sake_makes_room() {
     let fabric = Fabric::new("td");

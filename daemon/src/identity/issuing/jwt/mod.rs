@@ -11,6 +11,7 @@ mod store;
 mod tests;
 
 use std::{
+    collections::VecDeque,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -64,12 +65,17 @@ pub(super) struct Held {
     cas: Vec<String>,
 }
 
+/// Most fallen keys that are remembered; a key lives for a day.
+const MAX_FALLEN: usize = 64;
+
 /// The keys of a node. One for each directory; a reload goes on with those it finds.
 pub(super) struct Keys {
     path: PathBuf,
     stored: Mutex<Stored>,
     /// Of the last publication.
     endorsements: Mutex<Endorsements>,
+    /// IDs of the last keys that fell with a tainted CA: others who have not heard of it go on to tell them.
+    fallen: Mutex<VecDeque<String>>,
 }
 
 impl Keys {
@@ -77,7 +83,7 @@ impl Keys {
     pub(super) fn open(state_dir: &Path) -> Result<Arc<Self>, Error> {
         let path = store::path(state_dir);
         let stored = Mutex::new(store::read(&path)?);
-        Ok(Arc::new(Self { path, stored, endorsements: Mutex::default() }))
+        Ok(Arc::new(Self { path, stored, endorsements: Mutex::default(), fallen: Mutex::default() }))
     }
 
     /// Are they those of this directory?
@@ -95,6 +101,18 @@ impl Keys {
         self.endorsements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn fallen(&self) -> MutexGuard<'_, VecDeque<String>> {
+        // One more or less, whatever panicked.
+        self.fallen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_fallen(&self, ids: impl Iterator<Item = String>) {
+        let mut fallen = self.fallen();
+        fallen.extend(ids);
+        let over = fallen.len().saturating_sub(MAX_FALLEN);
+        fallen.drain(..over);
+    }
+
     fn active(&self, now: i64) -> Option<(Arc<SigningKey>, i64)> {
         let stored = self.lock();
         let spans = stored.spans();
@@ -103,6 +121,10 @@ impl Keys {
 }
 
 impl Stored {
+    fn ids(&self) -> impl Iterator<Item = String> {
+        self.keys.iter().map(|held| held.key.key_id().to_owned())
+    }
+
     fn spans(&self) -> Vec<Span> {
         self.keys.iter().map(|held| held.span).collect()
     }
@@ -166,6 +188,9 @@ impl Issuer {
         let mut stored = self.keys.lock();
         let mut next = stored.clone();
         let fell = next.fall(base, &self.audit, now)?;
+        if fell {
+            self.keys.note_fallen(stored.ids().filter(|id| next.ids().all(|left| left != *id)));
+        }
         let advanced = next.advance(&self.audit, now)?;
         let changed = next.note(&self.ca.facts().key_sha256) || fell || advanced;
         let renewed = self.keys.endorsements().renewed(&next.keys, &self.ca.authority, base, now);
@@ -199,9 +224,10 @@ impl Issuer {
         self.keys.endorsements().texts().map(|text| text.as_bytes().to_vec()).collect()
     }
 
-    /// IDs of the keys that tokens are signed with here.
+    /// IDs of the keys that tokens are signed with here, or were until they fell: nobody else has to tell us of those.
     pub(in crate::identity) fn key_ids(&self) -> Vec<String> {
-        self.keys.lock().keys.iter().map(|held| held.key.key_id().to_owned()).collect()
+        let fallen = self.keys.fallen().clone();
+        self.keys.lock().ids().chain(fallen).collect()
     }
 
     /// When [`Issuer::publish`] has something to do next.

@@ -109,6 +109,7 @@ fn tokens_outlive_a_change_of_the_ca_and_fall_with_one_that_is_tainted() {
     let fallen = second.publish(&trust, later(0)).unwrap();
     assert!(key_ids(&fallen).len() == 1 && key_ids(&fallen) != key_ids(&before), "{:?}", key_ids(&fallen));
     assert!(fallen.sequence() > changed.sequence());
+    assert!(second.key_ids().contains(&key_ids(&before)[0]), "nobody else can tell us of it again");
     assert!(jwt::validate(&token.token, "db", &TrustStore::from(fallen.clone()), later(0).into()).is_err());
     let token = second.mint(&identity("/w"), &aud(), &WORKLOAD, later(0)).unwrap();
     jwt::validate(&token.token, "db", &TrustStore::from(fallen.clone()), later(0).into()).unwrap();
