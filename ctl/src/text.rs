@@ -1,29 +1,8 @@
-//! Words and numbers for a person. Strings from the wire are cleaned here before they may reach a terminal.
+//! Words and numbers for a person. Strings from the wire are cleaned before they may reach a terminal, as `isthmus-ca` does it.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// True for characters that could drive a terminal or disguise text: controls (C0, DEL, C1) and invisible direction marks.
-pub(crate) fn is_hostile(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
-/// The text with every hostile character written as an escape such as `\u{1b}` or `\n`.
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_hostile) {
-        return Cow::Borrowed(text);
-    }
-    let mut cleaned = String::with_capacity(text.len() + 16);
-    for character in text.chars() {
-        if is_hostile(character) {
-            cleaned.extend(character.escape_default());
-        } else {
-            cleaned.push(character);
-        }
-    }
-    Cow::Owned(cleaned)
-}
+pub(crate) use isthmus_pki::text::{clean, is_hostile};
 
 /// The text, or "-" where there is none.
 pub(crate) fn or_dash(text: &str) -> &str {
@@ -94,6 +73,8 @@ pub(crate) fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     #[test]
