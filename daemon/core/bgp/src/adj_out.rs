@@ -148,8 +148,13 @@ mod tests {
     use crate::wire::{Opaque, Peering, Update, UpdateContext, frame};
     use proptest::prelude::*;
 
-    const CONTEXT: UpdateContext =
-        UpdateContext { four_octet: true, peering: Peering::Internal, families: Families::ALL };
+    const CONTEXT: UpdateContext = UpdateContext {
+        four_octet: true,
+        peering: Peering::Internal,
+        families: Families::ALL,
+        add_path: Families::NONE,
+        extended_next_hop: false,
+    };
 
     fn net(n: u16) -> IpNet {
         IpNet::new(std::net::Ipv4Addr::from(0x0a00_0000 | u32::from(n) << 8).into(), 24).unwrap()
@@ -218,7 +223,7 @@ mod tests {
         out.set(net(1), Some(with_med(1)));
         drain(&mut out);
         let mut large = Attributes::clone(&with_med(1));
-        large.opaque.push(Opaque { flags: 0xe0, code: 99, value: vec![0; 4070] });
+        large.change_rare(|rare| rare.opaque.push(Opaque { flags: 0xe0, code: 99, value: vec![0; 4070] }));
         out.set(net(1), Some(Arc::new(large)));
         assert!(out.encode_next(true, &mut Vec::new()).is_err());
         assert_eq!(drain(&mut out)[0].withdrawn, [net(1)]);

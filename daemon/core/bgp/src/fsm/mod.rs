@@ -32,7 +32,9 @@ use crate::{
 use connection::{Connection, Phase};
 pub use retry::Jitter;
 use retry::{Failure, Retry};
-pub use types::{Action, Direction, Input, Negotiated, SessionConfig, State};
+pub use types::{
+    Action, AddPath, Direction, Input, Negotiated, Offer, PeerRestart, RestartOffer, SessionConfig, State,
+};
 
 /// How long to wait for the peer's OPEN (RFC 4271 section 8.2.2 suggests four minutes; a peer that has none after this has none).
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);

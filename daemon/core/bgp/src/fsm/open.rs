@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use super::{Negotiated, SessionConfig};
+use super::{AddPath, Negotiated, SessionConfig};
 use crate::wire::{Capability, Notification, Open, Peering, code};
 
 /// What both sides can do together.
@@ -31,6 +31,13 @@ pub(super) fn negotiate(config: &SessionConfig, open: &Open) -> Result<Negotiate
         families,
         four_octet: open.four_octet_asn().is_some(),
         peering: if internal { Peering::Internal } else { Peering::External { asn: config.remote_asn } },
+        add_path: AddPath::default(),
+        extended_next_hop: false,
+        route_refresh: open.capabilities.contains(&Capability::RouteRefresh),
+        enhanced_refresh: open.capabilities.contains(&Capability::EnhancedRouteRefresh),
+        restart: None,
+        role: config.offer.role,
+        capabilities: open.capabilities.clone(),
     })
 }
 

@@ -10,6 +10,7 @@ fn config(local: u32, id: u8, remote: u32) -> SessionConfig {
         remote_asn: remote,
         hold_time: 9,
         families: Families::ALL,
+        offer: Offer::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use crate::{
     ConnectionId, Families,
-    wire::{Notification, Open, Peering, RouteRefresh, UpdateContext},
+    wire::{Capability, Notification, Open, Peering, Role, RouteRefresh, UpdateContext},
 };
 
 /// What a session is made with.
@@ -20,6 +20,43 @@ pub struct SessionConfig {
     pub hold_time: u16,
     /// Families offered.
     pub families: Families,
+    /// What else is offered.
+    pub offer: Offer,
+}
+
+/// Capabilities that are a matter of configuration. Route refresh is always offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// Families in which we want several paths to a prefix, and those in which we would send them (RFC 7911).
+    pub add_path: AddPath,
+    /// IPv4 prefixes with an IPv6 next hop (RFC 8950).
+    pub extended_next_hop: bool,
+    /// `None`: we neither keep the peer's routes nor ask it to keep ours.
+    pub restart: Option<RestartOffer>,
+    /// What we are to an external peer (RFC 9234).
+    pub role: Option<Role>,
+    /// Without the peer's role there is no session (RFC 9234 section 4.2).
+    pub strict_role: bool,
+}
+
+/// Directions of add-path, by family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddPath {
+    /// Families in which we send several paths.
+    pub send: Families,
+    /// Families in which we receive them.
+    pub receive: Families,
+}
+
+/// Our side of graceful restart (RFC 4724).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartOffer {
+    /// How long the peer should keep our routes, in seconds, at most 4095.
+    pub time: u16,
+    /// We have just restarted: true in the OPENs of the first session after a start, never later.
+    pub restarting: bool,
+    /// Families that this node went on forwarding meanwhile.
+    pub forwarding: Families,
 }
 
 /// States of RFC 4271 section 8.2.2.
@@ -69,12 +106,47 @@ pub struct Negotiated {
     pub four_octet: bool,
     /// Kind of peer.
     pub peering: Peering,
+    /// Families with several paths to a prefix.
+    pub add_path: AddPath,
+    /// IPv4 prefixes may have an IPv6 next hop, both ways.
+    pub extended_next_hop: bool,
+    /// The peer sends a family again when asked.
+    pub route_refresh: bool,
+    /// Both sides mark begin and end of that (RFC 7313).
+    pub enhanced_refresh: bool,
+    /// The peer's side of graceful restart; `None` unless both sides offered it.
+    pub restart: Option<PeerRestart>,
+    /// Our role, if we have one; the peer's is then its counterpart or unknown (RFC 9234).
+    pub role: Option<Role>,
+    /// Everything the peer said that it can do, for showing.
+    pub capabilities: Vec<Capability>,
+}
+
+/// What the peer said about its restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRestart {
+    /// It has just restarted.
+    pub restarting: bool,
+    /// Both sides keep routes through a NOTIFICATION that is no Hard Reset (RFC 8538).
+    pub notification: bool,
+    /// How long its routes are to be kept.
+    pub time: Duration,
+    /// Families that it can keep.
+    pub families: Families,
+    /// Families that it went on forwarding.
+    pub forwarding: Families,
 }
 
 impl Negotiated {
     /// What an UPDATE's meaning depends on.
     pub fn update_context(&self) -> UpdateContext {
-        UpdateContext { four_octet: self.four_octet, peering: self.peering, families: self.families }
+        UpdateContext {
+            four_octet: self.four_octet,
+            peering: self.peering,
+            families: self.families,
+            add_path: self.add_path.receive,
+            extended_next_hop: self.extended_next_hop,
+        }
     }
 }
 

@@ -181,12 +181,14 @@ fn external(path: &Path) -> bool {
 fn router_id(path: &Path) -> u32 {
     match &path.source {
         Source::Local => 0,
-        Source::Peer(neighbor) => path.attributes.originator_id.unwrap_or(neighbor.router_id).to_bits(),
+        Source::Peer(neighbor) => {
+            path.attributes.rare().originator_id.unwrap_or(neighbor.router_id).to_bits()
+        }
     }
 }
 
 fn cluster_length(path: &Path) -> u32 {
-    u32::try_from(path.attributes.cluster_list.len()).unwrap_or(u32::MAX)
+    u32::try_from(path.attributes.rare().cluster_list.len()).unwrap_or(u32::MAX)
 }
 
 fn peer_address(path: &Path) -> Option<IpAddr> {

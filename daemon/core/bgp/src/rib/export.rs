@@ -118,8 +118,10 @@ fn to_external(prefix: &IpNet, path: &Path, target: &ExportTarget) -> Result<Att
     sent.local_pref = None;
     // A neighbor's metric is for us alone (RFC 4271 section 5.1.4).
     sent.med = sent.med.filter(|_| path.source == Source::Local);
-    sent.originator_id = None;
-    sent.cluster_list.clear();
+    sent.change_rare(|rare| {
+        rare.originator_id = None;
+        rare.cluster_list.clear();
+    });
     Ok(sent)
 }
 

@@ -106,8 +106,8 @@ impl ImportRules {
     /// `None`: the path may be used.
     pub fn judge(&self, prefix: &IpNet, attributes: &Attributes) -> Option<Ineligible> {
         let next_hop = attributes.next_hop;
-        let reflected = attributes.originator_id == Some(self.router_id)
-            || attributes.cluster_list.contains(&self.router_id);
+        let reflected = attributes.rare().originator_id == Some(self.router_id)
+            || attributes.rare().cluster_list.contains(&self.router_id);
         let found = [
             (!is_routable(prefix), Ineligible::Prefix),
             (attributes.as_path.contains(self.local_asn), Ineligible::OwnAsn),
@@ -224,8 +224,9 @@ mod tests {
         }
         let looped = judge("10.20.0.0/16", "10.99.0.2", |a| a.as_path = AsPath::new(vec![65_002, 65_001]));
         assert_eq!(looped, Some(Ineligible::OwnAsn));
-        let reflected =
-            judge("10.20.0.0/16", "10.99.0.2", |a| a.originator_id = Some(Ipv4Addr::new(10, 0, 0, 1)));
+        let reflected = judge("10.20.0.0/16", "10.99.0.2", |a| {
+            a.change_rare(|r| r.originator_id = Some(Ipv4Addr::new(10, 0, 0, 1)))
+        });
         assert_eq!(reflected, Some(Ineligible::Reflected));
         let none = ImportRules { policy: Policy::None, ..rules };
         let attributes = Attributes::originated("10.99.0.2".parse().unwrap());

@@ -85,7 +85,10 @@ fn each_step_decides_and_is_named() {
         ((external(2), attributes(&[1])), (neighbor(1, false), attributes(&[2])), Step::External),
         ((external(1), attributes(&[1])), (external(2), attributes(&[2])), Step::RouterId),
         (
-            (neighbor(2, false), changed(&[1], |a| a.originator_id = Some(Ipv4Addr::new(1, 1, 1, 1)))),
+            (
+                neighbor(2, false),
+                changed(&[1], |a| a.change_rare(|r| r.originator_id = Some(Ipv4Addr::new(1, 1, 1, 1)))),
+            ),
             (neighbor(1, false), attributes(&[1])),
             Step::RouterId,
         ),
@@ -99,8 +102,10 @@ fn each_step_decides_and_is_named() {
 fn the_last_steps_are_total() {
     let originated = |clusters: u8| {
         let mut attributes = attributes(&[1]);
-        attributes.originator_id = Some(Ipv4Addr::new(1, 1, 1, 1));
-        attributes.cluster_list = vec![Ipv4Addr::new(2, 2, 2, 2); clusters.into()];
+        attributes.change_rare(|rare| {
+            rare.originator_id = Some(Ipv4Addr::new(1, 1, 1, 1));
+            rare.cluster_list = vec![Ipv4Addr::new(2, 2, 2, 2); clusters.into()];
+        });
         attributes
     };
     let paths = [
@@ -186,7 +191,7 @@ fn leak_matrix() {
     use Withheld::{InternalToInternal, NoAdvertise, NoExport};
     let with = |community: Option<Community>| {
         let mut attributes = attributes(&[65_002]);
-        attributes.communities.extend(community);
+        attributes.communities = community.into_iter().collect();
         attributes
     };
     let (external, internal) = (neighbor(1, true), neighbor(1, false));
@@ -234,14 +239,16 @@ fn what_an_external_peer_is_sent() {
     let learned = changed(&[65_002], |a| {
         a.med = Some(7);
         a.local_pref = Some(300);
-        a.originator_id = Some(Ipv4Addr::new(1, 1, 1, 1));
-        a.cluster_list = vec![Ipv4Addr::new(2, 2, 2, 2)];
-        a.communities = vec![Community(5)];
+        a.change_rare(|rare| {
+            rare.originator_id = Some(Ipv4Addr::new(1, 1, 1, 1));
+            rare.cluster_list = vec![Ipv4Addr::new(2, 2, 2, 2)];
+        });
+        a.communities = [Community(5)].into();
     });
     let sent = export(&net("10.0.0.0/8"), &path(neighbor(1, false), learned.clone()), &target(true)).unwrap();
     let mut expected = attributes(&[65_001, 65_002]);
     expected.next_hop = "10.99.0.1".parse().unwrap();
-    expected.communities = vec![Community(5)];
+    expected.communities = [Community(5)].into();
     assert_eq!(sent, expected);
 }
 
@@ -249,7 +256,9 @@ fn what_an_external_peer_is_sent() {
 fn what_an_internal_peer_is_sent() {
     let learned = changed(&[65_002], |a| a.med = Some(7));
     let sent = export(&net("10.0.0.0/8"), &path(neighbor(1, true), learned.clone()), &target(false)).unwrap();
-    assert_eq!(sent, Attributes { local_pref: Some(100), ..learned });
+    let mut expected = learned;
+    expected.local_pref = Some(100);
+    assert_eq!(sent, expected);
     let own = export(&net("10.0.0.0/8"), &path(Source::Local, attributes(&[])), &target(false)).unwrap();
     assert_eq!(own.next_hop, "10.99.0.1".parse::<IpAddr>().unwrap());
     assert!(own.as_path.is_empty());

@@ -6,7 +6,7 @@ use super::{Config, Event, Peer, PeerConfig, PeerId, Speaker};
 use crate::{
     Families,
     adj_out::AdjOut,
-    fsm::{Session, SessionConfig},
+    fsm::{Offer, Session, SessionConfig},
     rib::Topology,
     wire::{Notification, code},
 };
@@ -176,6 +176,7 @@ impl Speaker {
             remote_asn: peer.asn,
             hold_time: peer.hold_time,
             families: Families::ALL,
+            offer: Offer::default(),
         }
     }
 }

@@ -42,6 +42,8 @@ impl Scripted {
             four_octet,
             peering: Peering::External { asn: local_asn },
             families: Families::ALL,
+            add_path: Families::NONE,
+            extended_next_hop: false,
         };
         let mut scripted = Self { speaker, connection, now, context };
         assert!(scripted.established());
@@ -169,7 +171,7 @@ fn gained_community_withdraws() {
         let mut attributes = Attributes::originated(v4(50).into());
         attributes.as_path = AsPath::new(vec![PEER_AS]);
         attributes.origin = Origin::Incomplete;
-        attributes.communities = communities;
+        attributes.communities = communities.into();
         let mut bytes = Vec::new();
         encode_announcement(&attributes, &["10.9.0.0/16".parse().unwrap()], true, &mut bytes).unwrap();
         let now = net.now;

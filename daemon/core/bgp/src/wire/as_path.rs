@@ -12,12 +12,12 @@ const CONFED_SET: u8 = 4;
 
 /// The ASes a route passed, nearest first. Only sequences: a route with an AS_SET is withdrawn (RFC 9774), and so a path is a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AsPath(Vec<u32>);
+pub struct AsPath(Box<[u32]>);
 
 impl AsPath {
     /// A path of these ASes, nearest first.
     pub fn new(asns: Vec<u32>) -> Self {
-        Self(asns)
+        Self(asns.into())
     }
 
     /// The ASes, nearest first.
@@ -48,7 +48,7 @@ impl AsPath {
     /// The path as it leaves `asn`.
     #[must_use]
     pub fn prepended(&self, asn: u32) -> Self {
-        Self([&[asn], self.0.as_slice()].concat())
+        Self([&[asn], &*self.0].concat().into())
     }
 
     /// Decodes AS_PATH or AS4_PATH.
@@ -77,7 +77,7 @@ impl AsPath {
         if asns.contains(&0) {
             return Err(PathFault::Zero);
         }
-        Ok(Self(asns))
+        Ok(Self(asns.into()))
     }
 
     /// Appends the attribute's value.
@@ -105,7 +105,7 @@ impl AsPath {
     pub(super) fn merged(self, four: Option<Self>) -> Self {
         let Some(four) = four.filter(|four| four.len() <= self.len()) else { return self };
         let leading = self.len() - four.len();
-        Self([&self.0[..leading], four.0.as_slice()].concat())
+        Self([&self.0[..leading], &*four.0].concat().into())
     }
 }
 

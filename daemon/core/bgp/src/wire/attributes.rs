@@ -104,6 +104,16 @@ pub struct Opaque {
     pub value: Vec<u8>,
 }
 
+/// A large community (RFC 8092): administrator, and two numbers that mean what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LargeCommunity(pub u32, pub u32, pub u32);
+
+impl fmt::Display for LargeCommunity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.0, self.1, self.2)
+    }
+}
+
 /// The attributes of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attributes {
@@ -117,18 +127,41 @@ pub struct Attributes {
     pub med: Option<u32>,
     /// LOCAL_PREF; absent counts as 100.
     pub local_pref: Option<u32>,
+    /// COMMUNITIES, in the order of the message.
+    pub communities: Box<[Community]>,
+    /// `None` stands for all of them being absent, and never for anything else, so that equal attributes are equal.
+    rare: Option<Box<Rare>>,
+}
+
+/// Attributes that few routes have: kept apart, so that the many do not pay for their room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rare {
     /// ATOMIC_AGGREGATE.
     pub atomic_aggregate: bool,
     /// AGGREGATOR.
     pub aggregator: Option<Aggregator>,
-    /// COMMUNITIES, in the order of the message.
-    pub communities: Vec<Community>,
     /// ORIGINATOR_ID (RFC 4456): who brought the route into this AS, if a reflector passed it on.
     pub originator_id: Option<Ipv4Addr>,
     /// CLUSTER_LIST (RFC 4456).
     pub cluster_list: Vec<Ipv4Addr>,
+    /// LARGE_COMMUNITY (RFC 8092), in the order of the message.
+    pub large_communities: Vec<LargeCommunity>,
+    /// Only to Customer (RFC 9234): the AS that said so.
+    pub only_to_customer: Option<u32>,
     /// Everything else that must travel on.
     pub opaque: Vec<Opaque>,
+}
+
+impl Rare {
+    const NONE: Self = Self {
+        atomic_aggregate: false,
+        aggregator: None,
+        originator_id: None,
+        cluster_list: Vec::new(),
+        large_communities: Vec::new(),
+        only_to_customer: None,
+        opaque: Vec::new(),
+    };
 }
 
 impl Attributes {
@@ -140,13 +173,22 @@ impl Attributes {
             next_hop,
             med: None,
             local_pref: None,
-            atomic_aggregate: false,
-            aggregator: None,
-            communities: Vec::new(),
-            originator_id: None,
-            cluster_list: Vec::new(),
-            opaque: Vec::new(),
+            communities: Box::default(),
+            rare: None,
         }
+    }
+
+    /// The attributes that few routes have.
+    pub fn rare(&self) -> &Rare {
+        static NONE: Rare = Rare::NONE;
+        self.rare.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Changes them.
+    pub fn change_rare(&mut self, change: impl FnOnce(&mut Rare)) {
+        let mut rare = self.rare.take().unwrap_or_default();
+        change(&mut rare);
+        self.rare = (*rare != Rare::NONE).then_some(rare);
     }
 }
 
@@ -187,13 +229,9 @@ pub(super) struct Collected {
     pub(super) next_hop: Option<Ipv4Addr>,
     med: Option<u32>,
     local_pref: Option<u32>,
-    atomic_aggregate: bool,
-    aggregator: Option<Aggregator>,
     as4_aggregator: Option<Aggregator>,
-    communities: Vec<Community>,
-    originator_id: Option<Ipv4Addr>,
-    cluster_list: Vec<Ipv4Addr>,
-    opaque: Vec<Opaque>,
+    communities: Box<[Community]>,
+    rare: Rare,
 }
 
 type Verdict = Result<(), (Disposition, String)>;
@@ -221,19 +259,19 @@ impl Collected {
             kind::MED => number(raw.value).map(|med| self.med = Some(med)),
             kind::LOCAL_PREF => number(raw.value).map(|preference| self.local_pref = Some(preference)),
             kind::ATOMIC_AGGREGATE if raw.value.is_empty() => {
-                self.atomic_aggregate = true;
+                self.rare.atomic_aggregate = true;
                 Ok(())
             }
             kind::ATOMIC_AGGREGATE => discard("has a value"),
             kind::AGGREGATOR => {
-                aggregator(raw.value, context.four_octet).map(|found| self.aggregator = Some(found))
+                aggregator(raw.value, context.four_octet).map(|found| self.rare.aggregator = Some(found))
             }
             kind::COMMUNITIES => {
                 numbers(raw.value).map(|all| self.communities = all.map(Community).collect())
             }
-            kind::ORIGINATOR_ID => number(raw.value).map(|id| self.originator_id = Some(id.into())),
+            kind::ORIGINATOR_ID => number(raw.value).map(|id| self.rare.originator_id = Some(id.into())),
             kind::CLUSTER_LIST => {
-                numbers(raw.value).map(|all| self.cluster_list = all.map(Ipv4Addr::from).collect())
+                numbers(raw.value).map(|all| self.rare.cluster_list = all.map(Ipv4Addr::from).collect())
             }
             kind::AS4_PATH | kind::AS4_AGGREGATOR if context.four_octet => {
                 discard("from a speaker that sends four octets anyway (RFC 6793 section 4.1)")
@@ -288,7 +326,7 @@ impl Collected {
         }
         if raw.flags & flag::TRANSITIVE != 0 {
             let Raw { flags, code, value } = raw;
-            self.opaque.push(Opaque { flags: flags | flag::PARTIAL, code, value: value.to_vec() });
+            self.rare.opaque.push(Opaque { flags: flags | flag::PARTIAL, code, value: value.to_vec() });
         }
         Ok(())
     }
@@ -297,22 +335,23 @@ impl Collected {
     pub(super) fn finished(&self, next_hop: IpAddr) -> Option<Attributes> {
         // An aggregate made by a two-octet speaker: what came in four octets is older than it (RFC 6793 section 4.2.3).
         let stale =
-            self.aggregator.is_some_and(|a| self.as4_aggregator.is_some() && a.asn != crate::AS_TRANS);
+            self.rare.aggregator.is_some_and(|a| self.as4_aggregator.is_some() && a.asn != crate::AS_TRANS);
         let as4_path = self.as4_path.clone().filter(|_| !stale);
-        let as4_aggregator = self.as4_aggregator.filter(|_| !stale && self.aggregator.is_some());
-        Some(Attributes {
+        let as4_aggregator = self.as4_aggregator.filter(|_| !stale && self.rare.aggregator.is_some());
+        let mut attributes = Attributes {
             origin: self.origin?,
             as_path: self.as_path.clone()?.merged(as4_path),
             next_hop,
             med: self.med,
             local_pref: self.local_pref,
-            atomic_aggregate: self.atomic_aggregate,
-            aggregator: as4_aggregator.or(self.aggregator),
             communities: self.communities.clone(),
-            originator_id: self.originator_id,
-            cluster_list: self.cluster_list.clone(),
-            opaque: self.opaque.clone(),
-        })
+            rare: None,
+        };
+        attributes.change_rare(|rare| {
+            rare.clone_from(&self.rare);
+            rare.aggregator = as4_aggregator.or(self.rare.aggregator);
+        });
+        Some(attributes)
     }
 }
 

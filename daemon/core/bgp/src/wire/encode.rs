@@ -148,30 +148,30 @@ fn common_attributes(attributes: &Attributes, four_octet: bool) -> Result<Vec<u8
     if let Some(preference) = attributes.local_pref {
         put(flag::TRANSITIVE, kind::LOCAL_PREF, &preference.to_be_bytes(), &mut block)?;
     }
-    if attributes.atomic_aggregate {
+    if attributes.rare().atomic_aggregate {
         put(flag::TRANSITIVE, kind::ATOMIC_AGGREGATE, &[], &mut block)?;
     }
     put_aggregator(attributes, four_octet, &mut block)?;
     let communities: Vec<u8> = attributes.communities.iter().flat_map(|c| c.0.to_be_bytes()).collect();
     put_unless_empty(flag::OPTIONAL | flag::TRANSITIVE, kind::COMMUNITIES, &communities, &mut block)?;
     let originator =
-        attributes.originator_id.map(|id| id.octets()).into_iter().flatten().collect::<Vec<u8>>();
+        attributes.rare().originator_id.map(|id| id.octets()).into_iter().flatten().collect::<Vec<u8>>();
     put_unless_empty(flag::OPTIONAL, kind::ORIGINATOR_ID, &originator, &mut block)?;
-    let clusters: Vec<u8> = attributes.cluster_list.iter().flat_map(|id| id.octets()).collect();
+    let clusters: Vec<u8> = attributes.rare().cluster_list.iter().flat_map(|id| id.octets()).collect();
     put_unless_empty(flag::OPTIONAL, kind::CLUSTER_LIST, &clusters, &mut block)?;
     if !four_octet && attributes.as_path.needs_four_octets() {
         let mut path = Vec::new();
         attributes.as_path.encode(true, &mut path);
         put(flag::OPTIONAL | flag::TRANSITIVE, kind::AS4_PATH, &path, &mut block)?;
     }
-    for opaque in &attributes.opaque {
+    for opaque in &attributes.rare().opaque {
         put(opaque.flags, opaque.code, &opaque.value, &mut block)?;
     }
     Ok(block)
 }
 
 fn put_aggregator(attributes: &Attributes, four_octet: bool, block: &mut Vec<u8>) -> Result<(), EncodeError> {
-    let Some(aggregator) = attributes.aggregator else { return Ok(()) };
+    let Some(aggregator) = attributes.rare().aggregator else { return Ok(()) };
     let flags = flag::OPTIONAL | flag::TRANSITIVE;
     let id = aggregator.router_id.octets();
     let long = [aggregator.asn.to_be_bytes(), id].concat();

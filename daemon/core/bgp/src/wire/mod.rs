@@ -12,14 +12,16 @@ mod notification;
 mod open;
 mod reader;
 mod refresh;
+mod role;
 mod update;
 
 pub use as_path::AsPath;
-pub use attributes::{Aggregator, Attributes, Community, Opaque, Origin};
+pub use attributes::{Aggregator, Attributes, Community, LargeCommunity, Opaque, Origin, Rare};
 pub use encode::{encode_announcement, encode_end_of_rib, encode_withdrawal};
 pub use notification::{Notification, code};
-pub use open::{Capability, Open};
+pub use open::{AddPathMode, Capability, Open, RestartFamily};
 pub use refresh::RouteRefresh;
+pub use role::Role;
 pub use update::{Announcement, Disposition, Fault, Peering, Update, UpdateContext};
 
 /// Length of the message header (RFC 4271 section 4.1).

@@ -22,6 +22,27 @@ pub enum Capability {
     },
     /// Code 65: AS numbers of four octets, and the speaker's own (RFC 6793).
     FourOctetAsn(u32),
+    /// Code 2: sends a family again when asked (RFC 2918).
+    RouteRefresh,
+    /// Code 70: marks begin and end of such a sending (RFC 7313).
+    EnhancedRouteRefresh,
+    /// Code 5: families whose next hops may be of another address family, as (AFI, SAFI, AFI of the next hop) (RFC 8950).
+    ExtendedNextHop(Vec<(u16, u16, u16)>),
+    /// Code 9 (RFC 9234): what the sender is to its neighbor; a number, for unknown ones must be told from known ones.
+    Role(u8),
+    /// Code 64 (RFC 4724, RFC 8538).
+    GracefulRestart {
+        /// R: the sender has just restarted, and waits for no End-of-RIB of those that have too.
+        restarting: bool,
+        /// N: it also keeps routes when the session ends with a NOTIFICATION, unless that is a Hard Reset (RFC 8538 section 2).
+        notification: bool,
+        /// How long its routes should be kept, in seconds; at most 4095.
+        time: u16,
+        /// Families that it keeps forwarding, or can.
+        families: Vec<RestartFamily>,
+    },
+    /// Code 69: families with several paths to a prefix (RFC 7911).
+    AddPath(Vec<(u16, u8, AddPathMode)>),
     /// Any other, as it came.
     Other {
         /// Capability code.
@@ -29,6 +50,42 @@ pub enum Capability {
         /// At most 255 bytes.
         value: Vec<u8>,
     },
+}
+
+/// A family in the graceful restart capability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartFamily {
+    /// Address family identifier.
+    pub afi: u16,
+    /// Subsequent address family identifier.
+    pub safi: u8,
+    /// F: forwarding went on while the sender restarted.
+    pub forwarding: bool,
+}
+
+/// Who sends several paths (RFC 7911 section 4), as the capability's sender sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddPathMode {
+    /// It can receive them.
+    Receive,
+    /// It can send them.
+    Send,
+    /// Both.
+    Both,
+}
+
+impl AddPathMode {
+    fn code(self) -> u8 {
+        match self {
+            Self::Receive => 1,
+            Self::Send => 2,
+            Self::Both => 3,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        [Self::Receive, Self::Send, Self::Both].into_iter().find(|mode| mode.code() == code)
+    }
 }
 
 impl Capability {
@@ -43,7 +100,13 @@ impl Capability {
                 Self::MultiProtocol { afi: u16::from_be_bytes([*high, *low]), safi: *safi }
             }
             (65, [a, b, c, d]) => Self::FourOctetAsn(u32::from_be_bytes([*a, *b, *c, *d])),
-            (1 | 65, _) => return None,
+            (2, []) => Self::RouteRefresh,
+            (70, []) => Self::EnhancedRouteRefresh,
+            (5, _) => Self::ExtendedNextHop(triples(value)?),
+            (9, [role]) => Self::Role(*role),
+            (64, [flags, time, families @ ..]) => restart(*flags, *time, families)?,
+            (69, _) => Self::AddPath(add_paths(value)?),
+            (1 | 2 | 9 | 64 | 65 | 70, _) => return None,
             _ => Self::Other { code, value: value.to_vec() },
         })
     }
@@ -53,6 +116,25 @@ impl Capability {
         let (code, value) = match self {
             Self::MultiProtocol { afi, safi } => (1, [&afi.to_be_bytes()[..], &[0, *safi]].concat()),
             Self::FourOctetAsn(asn) => (65, asn.to_be_bytes().to_vec()),
+            Self::RouteRefresh => (2, Vec::new()),
+            Self::EnhancedRouteRefresh => (70, Vec::new()),
+            Self::ExtendedNextHop(all) => {
+                let octets = |(afi, safi, next): &(u16, u16, u16)| [afi, safi, next].map(|n| n.to_be_bytes());
+                (5, all.iter().flat_map(octets).flatten().collect())
+            }
+            Self::Role(role) => (9, vec![*role]),
+            Self::GracefulRestart { restarting, notification, time, families } => {
+                let flags = u16::from(*restarting) << 15 | u16::from(*notification) << 14;
+                let head = (flags | time & 0x0fff).to_be_bytes();
+                (64, head.into_iter().chain(families.iter().flat_map(RestartFamily::octets)).collect())
+            }
+            Self::AddPath(all) => {
+                let octets = |(afi, safi, mode): &(u16, u8, AddPathMode)| {
+                    let [high, low] = afi.to_be_bytes();
+                    [high, low, *safi, mode.code()]
+                };
+                (69, all.iter().flat_map(octets).collect())
+            }
             Self::Other { code, value } => (*code, value.clone()),
         };
         let length = u8::try_from(value.len());
@@ -60,6 +142,44 @@ impl Capability {
             length.map_err(|_| EncodeError { what: "capability", length: value.len(), limit: 255 })?;
         Ok([&[code, length], value.as_slice()].concat())
     }
+}
+
+impl RestartFamily {
+    fn octets(&self) -> [u8; 4] {
+        let [high, low] = self.afi.to_be_bytes();
+        [high, low, self.safi, u8::from(self.forwarding) << 7]
+    }
+}
+
+fn triples(value: &[u8]) -> Option<Vec<(u16, u16, u16)>> {
+    let (chunks, rest) = value.as_chunks::<6>();
+    let number = |high, low| u16::from_be_bytes([high, low]);
+    let all = chunks.iter().map(|[a, b, c, d, e, f]| (number(*a, *b), number(*c, *d), number(*e, *f)));
+    rest.is_empty().then(|| all.collect())
+}
+
+fn restart(flags: u8, time: u8, families: &[u8]) -> Option<Capability> {
+    let (chunks, rest) = families.as_chunks::<4>();
+    let family = |[high, low, safi, flags]: &[u8; 4]| RestartFamily {
+        afi: u16::from_be_bytes([*high, *low]),
+        safi: *safi,
+        forwarding: flags & 0x80 != 0,
+    };
+    rest.is_empty().then(|| Capability::GracefulRestart {
+        restarting: flags & 0x80 != 0,
+        notification: flags & 0x40 != 0,
+        time: u16::from_be_bytes([flags & 0x0f, time]),
+        families: chunks.iter().map(family).collect(),
+    })
+}
+
+/// Entries with a mode that no RFC has are ignored (RFC 7911 section 4).
+fn add_paths(value: &[u8]) -> Option<Vec<(u16, u8, AddPathMode)>> {
+    let (chunks, rest) = value.as_chunks::<4>();
+    let entry = |[high, low, safi, mode]: &[u8; 4]| {
+        Some((u16::from_be_bytes([*high, *low]), *safi, AddPathMode::from_code(*mode)?))
+    };
+    rest.is_empty().then(|| chunks.iter().filter_map(entry).collect())
 }
 
 /// An OPEN message.
@@ -276,7 +396,7 @@ mod tests {
         prop_oneof![
             (any::<u16>(), any::<u8>()).prop_map(|(afi, safi)| Capability::MultiProtocol { afi, safi }),
             any::<u32>().prop_map(Capability::FourOctetAsn),
-            (2u8..64, prop::collection::vec(any::<u8>(), 0..=255))
+            (128u8.., prop::collection::vec(any::<u8>(), 0..=255))
                 .prop_map(|(code, value)| Capability::Other { code, value }),
         ]
     }

@@ -42,6 +42,10 @@ pub struct UpdateContext {
     pub peering: Peering,
     /// Families of the session; prefixes of others are ignored.
     pub families: Families,
+    /// Families in which the neighbor puts a path identifier before each prefix (RFC 7911).
+    pub add_path: Families,
+    /// IPv4 prefixes may have an IPv6 next hop (RFC 8950).
+    pub extended_next_hop: bool,
 }
 
 /// How a fault inside an UPDATE was dealt with; the worst one of a message counts.

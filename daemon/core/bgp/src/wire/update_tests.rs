@@ -3,10 +3,20 @@ use proptest::prelude::*;
 use super::super::*;
 use super::*;
 
-const EBGP: UpdateContext =
-    UpdateContext { four_octet: true, peering: Peering::External { asn: 65_001 }, families: Families::ALL };
-const IBGP: UpdateContext =
-    UpdateContext { four_octet: true, peering: Peering::Internal, families: Families::ALL };
+const EBGP: UpdateContext = UpdateContext {
+    four_octet: true,
+    peering: Peering::External { asn: 65_001 },
+    families: Families::ALL,
+    add_path: Families::NONE,
+    extended_next_hop: false,
+};
+const IBGP: UpdateContext = UpdateContext {
+    four_octet: true,
+    peering: Peering::Internal,
+    families: Families::ALL,
+    add_path: Families::NONE,
+    extended_next_hop: false,
+};
 
 const ORIGIN: &[u8] = &[0x40, 1, 1, 0];
 const AS_PATH: &[u8] = &[0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9];
@@ -223,9 +233,9 @@ fn two_octet_aggregator_decides_about_as4_path() {
         Update::decode(&body(&[], &attributes, NLRI), &two).unwrap().announced.remove(0).attributes
     };
     assert_eq!(decoded(trans).as_path.asns(), [65_001, 70_000]);
-    assert_eq!(decoded(trans).aggregator.unwrap().asn, 70_000);
+    assert_eq!(decoded(trans).rare().aggregator.unwrap().asn, 70_000);
     assert_eq!(decoded(plain).as_path.asns(), [65_001, 23_456]);
-    assert_eq!(decoded(plain).aggregator.unwrap().asn, 65_001);
+    assert_eq!(decoded(plain).rare().aggregator.unwrap().asn, 65_001);
 }
 
 #[test]
@@ -284,7 +294,7 @@ fn opaque_attributes_travel_byte_for_byte() {
 #[test]
 fn attributes_that_leave_no_room_are_refused() {
     let mut attributes = Attributes::originated("10.0.0.1".parse().unwrap());
-    attributes.opaque.push(Opaque { flags: 0xe0, code: 99, value: vec![0; 4060] });
+    attributes.change_rare(|rare| rare.opaque.push(Opaque { flags: 0xe0, code: 99, value: vec![0; 4060] }));
     let mut out = Vec::new();
     let refused = encode_announcement(&attributes, &["10.20.0.0/16".parse().unwrap()], true, &mut out);
     assert!(refused.is_err() && out.is_empty());
@@ -317,26 +327,24 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
                 reflected,
                 opaque,
             )| {
-                Attributes {
-                    origin,
-                    as_path: AsPath::new(path),
-                    next_hop,
-                    med,
-                    local_pref,
-                    atomic_aggregate: atomic,
-                    aggregator: aggregator.map(|(asn, id)| Aggregator { asn, router_id: id.into() }),
-                    communities,
-                    originator_id: reflected.0.map(Into::into),
-                    cluster_list: reflected.1.into_iter().map(Into::into).collect(),
-                    opaque: opaque
-                        .map(|(code, value)| Opaque {
-                            flags: if value.len() > 255 { 0xf0 } else { 0xe0 },
-                            code,
-                            value,
-                        })
-                        .into_iter()
-                        .collect(),
-                }
+                let mut attributes = Attributes::originated(next_hop);
+                attributes.origin = origin;
+                attributes.as_path = AsPath::new(path);
+                (attributes.med, attributes.local_pref) = (med, local_pref);
+                attributes.communities = communities.into();
+                attributes.change_rare(|rare| {
+                    rare.atomic_aggregate = atomic;
+                    rare.aggregator = aggregator.map(|(asn, id)| Aggregator { asn, router_id: id.into() });
+                    rare.originator_id = reflected.0.map(Into::into);
+                    rare.cluster_list = reflected.1.into_iter().map(Into::into).collect();
+                    let flags = |value: &[u8]| if value.len() > 255 { 0xf0 } else { 0xe0 };
+                    rare.opaque.extend(opaque.map(|(code, value)| Opaque {
+                        flags: flags(&value),
+                        code,
+                        value,
+                    }));
+                });
+                attributes
             },
         )
 }
