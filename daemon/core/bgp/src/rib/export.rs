@@ -1,6 +1,6 @@
 //! What a peer is told about a prefix (RFC 4271 sections 5.1 and 9.1.3, RFC 1997).
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
@@ -14,7 +14,7 @@ use crate::{
 pub(super) const DEFAULT_LOCAL_PREF: u32 = 100;
 
 /// The peer that is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ExportTarget {
     /// Its number.
     pub peer: PeerId,
@@ -29,7 +29,7 @@ pub struct ExportTarget {
     /// Families of the session.
     pub families: Families,
     /// The peer's export policy.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
 }
 
 /// Why a peer is not told.
@@ -93,10 +93,7 @@ fn check_source(prefix: &IpNet, path: &Path, target: &ExportTarget) -> Result<()
         }
         _ => {}
     }
-    match target.policy {
-        Policy::All => Ok(()),
-        Policy::None => Err(Withheld::Policy),
-    }
+    if target.policy.rules().is_empty() { Err(Withheld::Policy) } else { Ok(()) }
 }
 
 fn check_communities(attributes: &Attributes, target: &ExportTarget) -> Result<(), Withheld> {

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
 };
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -97,7 +98,7 @@ pub struct ImportRules {
     /// The peer's address.
     pub peer: IpAddr,
     /// The peer's import policy.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// Where the session leads, and which next hops are usable because of that.
     pub next_hops: NextHopRule,
 }
@@ -112,7 +113,7 @@ impl ImportRules {
             (!is_routable(prefix), Ineligible::Prefix),
             (attributes.as_path.contains(self.local_asn), Ineligible::OwnAsn),
             (reflected, Ineligible::Reflected),
-            (self.policy == Policy::None, Ineligible::Policy),
+            (self.policy.rules().is_empty(), Ineligible::Policy),
             (self.is_own(next_hop), Ineligible::OwnNextHop),
             (is_link_local(next_hop), Ineligible::LinkLocalNextHop),
             (next_hop.to_canonical() != next_hop, Ineligible::MappedNextHop),
@@ -181,7 +182,7 @@ mod tests {
             router_id: Ipv4Addr::new(10, 0, 0, 1),
             own: NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: Some("fd00::1".parse().unwrap()) },
             peer: "10.99.0.2".parse().unwrap(),
-            policy: Policy::All,
+            policy: Policy::all(),
             next_hops: NextHopRule::new(topology.into(), "10.99.0.2".parse().unwrap(), true, false),
         };
         let judge = |prefix: &str, next_hop: &str, change: fn(&mut Attributes)| {
@@ -228,7 +229,7 @@ mod tests {
             a.change_rare(|r| r.originator_id = Some(Ipv4Addr::new(10, 0, 0, 1)))
         });
         assert_eq!(reflected, Some(Ineligible::Reflected));
-        let none = ImportRules { policy: Policy::None, ..rules };
+        let none = ImportRules { policy: Policy::none(), ..rules };
         let attributes = Attributes::originated("10.99.0.2".parse().unwrap());
         assert_eq!(none.judge(&"10.20.0.0/16".parse().unwrap(), &attributes), Some(Ineligible::Policy));
     }

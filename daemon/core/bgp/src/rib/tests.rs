@@ -178,7 +178,7 @@ fn target(external: bool) -> ExportTarget {
         local_asn: 65_001,
         own: NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: None },
         families: Families::ALL,
-        policy: Policy::All,
+        policy: Policy::all(),
     }
 }
 
@@ -220,7 +220,7 @@ fn other_reasons_to_withhold() {
     let learned = path(neighbor(1, true), attributes(&[65_002]));
     let sent = |prefix: &str, target: ExportTarget| export(&net(prefix), &learned, &target).err();
     assert_eq!(
-        sent("10.0.0.0/8", ExportTarget { policy: Policy::None, ..target(true) }),
+        sent("10.0.0.0/8", ExportTarget { policy: Policy::none(), ..target(true) }),
         Some(Withheld::Policy)
     );
     assert_eq!(

@@ -4,9 +4,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use super::{Config, Event, Peer, PeerConfig, PeerId, Speaker};
 use crate::{
-    Families,
     adj_out::AdjOut,
-    fsm::{Offer, Session, SessionConfig},
+    fsm::{Session, SessionConfig},
     rib::Topology,
     wire::{Notification, code},
 };
@@ -107,14 +106,14 @@ impl Speaker {
         let old = std::mem::replace(&mut peer.config, wanted);
         let new = &peer.config;
         let name = new.name.clone();
-        if restart || (old.asn, old.hold_time) != (new.asn, new.hold_time) {
+        if restart || renegotiates(&old, new) {
             let notification = Notification::new(code::CEASE, code::cease::CONFIGURATION);
             peer.session.restart(session_config, &notification, "its configuration changed", now);
             changes.push(format!("neighbor {name}: session starts over"));
             return self.settle(id);
         }
         let (import, export) = (old.import != new.import, old.export != new.export);
-        let (limit, port) = (old.max_prefixes != new.max_prefixes, old.port != new.port);
+        let (limit, port) = (old.prefix_limit() != new.prefix_limit(), old.port != new.port);
         if import {
             changes.push(format!("neighbor {name}: import policy changed"));
             self.judge_again(id);
@@ -175,8 +174,14 @@ impl Speaker {
             router_id: self.config.router_id,
             remote_asn: peer.asn,
             hold_time: peer.hold_time,
-            families: Families::ALL,
-            offer: Offer::default(),
+            families: peer.families,
+            offer: peer.offer.clone(),
         }
     }
+}
+
+/// True if a session under the old settings cannot go on under the new ones.
+fn renegotiates(old: &PeerConfig, new: &PeerConfig) -> bool {
+    let agreed = |peer: &PeerConfig| (peer.asn, peer.hold_time, peer.families, peer.scope);
+    agreed(old) != agreed(new) || old.offer != new.offer
 }

@@ -33,7 +33,7 @@ use crate::{
     rib::{Ineligible, Neighbor, NextHops, Path, Rib, Source, Topology, export},
     wire::{Attributes, Fault, Notification, Peering, code, encode_keepalive},
 };
-pub use config::{Config, PeerConfig, Policy};
+pub use config::{AddPathSelection, Config, Guards, NextHopMode, PeerConfig};
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
 

@@ -155,7 +155,7 @@ impl Peer {
             router_id,
             own: up.own,
             peer: self.config.address,
-            policy: self.config.import,
+            policy: Arc::clone(&self.config.import),
         })
     }
 
@@ -168,7 +168,7 @@ impl Peer {
             local_asn,
             own: up.own,
             families: up.negotiated.families,
-            policy: self.config.export,
+            policy: Arc::clone(&self.config.export),
         })
     }
 

@@ -3,7 +3,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{net::*, *};
-use crate::rib::{Ineligible, Topology};
+use crate::{
+    Policy,
+    rib::{Ineligible, Topology},
+};
 
 fn notified(net: &Net, n: usize, sent: bool) -> Vec<(u8, u8)> {
     let found = net.nodes[n].events.iter().filter_map(|event| match event {
@@ -186,7 +189,7 @@ fn equal_paths_are_used_together() {
 #[test]
 fn external_peers_without_policy_exchange_nothing() {
     let mut net = pair();
-    let quiet = PeerConfig { import: Policy::default(), export: Policy::default(), ..peer(1, 4_200_000_002) };
+    let quiet = PeerConfig { import: Policy::none(), export: Policy::none(), ..peer(1, 4_200_000_002) };
     let now = net.now;
     net.nodes[0].speaker.apply(config(0, 65_001, &[ONE], vec![quiet]), now);
     net.seconds(5);
@@ -200,7 +203,10 @@ fn external_peers_without_policy_exchange_nothing() {
 fn too_many_prefixes_end_the_session_for_a_while() {
     let mut net = pair();
     let now = net.now;
-    let strict = PeerConfig { max_prefixes: Some(2), ..peer(1, 4_200_000_002) };
+    let strict = PeerConfig {
+        guards: Guards { max_prefixes: Some(2), ..Guards::default() },
+        ..peer(1, 4_200_000_002)
+    };
     net.nodes[0].speaker.apply(config(0, 65_001, &[ONE], vec![strict]), now);
     net.seconds(5);
     assert_eq!(net.through(0, TWO), ["node1"], "two prefixes of two families are within a limit of two each");
@@ -239,8 +245,8 @@ fn reload_touches_only_what_differs() {
     assert_eq!(net.through(1, "10.77.0.0/16"), ["node0"]);
 
     let now = net.now;
-    changed.peers[0].export = Policy::None;
-    changed.peers[1].import = Policy::None;
+    changed.peers[0].export = Policy::none();
+    changed.peers[1].import = Policy::none();
     let said = net.nodes[0].speaker.apply(changed.clone(), now);
     assert_eq!(said, ["neighbor node1: export policy changed", "neighbor node2: import policy changed"]);
     net.seconds(1);
@@ -253,7 +259,7 @@ fn reload_touches_only_what_differs() {
     assert_eq!(net.nodes[0].speaker.apply(changed.clone(), now), ["neighbor node1 removed"]);
     net.run(Duration::ZERO);
     assert_eq!(notified(&net, 1, false), [(6, 3)]);
-    changed.peers.push(PeerConfig { export: Policy::All, ..removed });
+    changed.peers.push(PeerConfig { export: Policy::all(), ..removed });
     let now = net.now;
     assert_eq!(net.nodes[0].speaker.apply(changed.clone(), now), ["neighbor node1 added"]);
     net.seconds(40);
