@@ -289,6 +289,15 @@ impl Driver {
                         tracing::warn!(%neighbor, %prefix, %next_hop, %rule, not_shown, "route refused");
                     }
                 }
+                Event::ExportLimit { peer, family, limit } => {
+                    let neighbor = peer;
+                    tracing::warn!(%neighbor, %family, limit, "this neighbor is sent no more prefixes");
+                }
+                Event::TooManyPaths { peer, prefix } => {
+                    if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
+                        tracing::warn!(neighbor = %peer, %prefix, not_shown, "too many paths to one prefix");
+                    }
+                }
                 Event::Unsendable { peer, error } => {
                     if let Some(not_shown) = self.unsendable.pass(&peer, Instant::now()) {
                         tracing::warn!(neighbor = %peer, error, not_shown, "a route cannot be announced to this neighbor");

@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use super::{Config, Event, Peer, PeerConfig, PeerId, Speaker};
+use super::{Config, Peer, PeerConfig, PeerId, Speaker};
 use crate::{
-    adj_out::AdjOut,
     fsm::{Session, SessionConfig},
     rib::Topology,
     wire::{Notification, code},
@@ -29,7 +28,7 @@ impl Speaker {
                 None => self.add_peer(wanted, &mut changes, now),
             }
         }
-        self.propagate();
+        self.trim();
         changes
     }
 
@@ -55,7 +54,8 @@ impl Speaker {
     fn apply_multipath(&mut self, old: &Config, changes: &mut Vec<String>) {
         if old.multipath != self.config.multipath {
             changes.push("multipath changed".into());
-            self.dirty.extend(self.rib.set_multipath(self.config.multipath));
+            let changed = self.rib.set_multipath(self.config.multipath);
+            self.note_all(changed);
         }
     }
 
@@ -64,8 +64,8 @@ impl Speaker {
         let known: BTreeSet<_> = self.rib.originated().collect();
         for prefix in known.difference(&wanted) {
             changes.push(format!("{prefix} is not announced any more"));
-            self.rib.withdraw(*prefix, None);
-            self.dirty.insert(*prefix);
+            let change = self.rib.withdraw(*prefix, None, 0);
+            self.note(*prefix, change);
         }
         for prefix in wanted.difference(&known) {
             changes.push(format!("{prefix} is announced"));
@@ -79,16 +79,8 @@ impl Speaker {
         self.next_peer += 1;
         let mut session = Session::new(self.session_config(&config), self.jitter.split(), now);
         session.start(now);
-        let peer = Peer {
-            id,
-            config,
-            session,
-            links: Vec::new(),
-            up: None,
-            out: AdjOut::default(),
-            messages_received: 0,
-            messages_sent: 0,
-        };
+        let peer =
+            Peer { id, config, session, links: Vec::new(), up: None, messages_received: 0, messages_sent: 0 };
         self.peers.insert(id, peer);
         self.settle(id);
     }
@@ -120,9 +112,7 @@ impl Speaker {
         }
         if export {
             changes.push(format!("neighbor {name}: export policy changed"));
-            for prefix in self.rib.prefixes().collect::<Vec<_>>() {
-                self.tell(id, prefix);
-            }
+            self.review_exports(id);
         }
         if limit {
             changes.push(format!("neighbor {name}: prefix limit changed"));
@@ -148,24 +138,7 @@ impl Speaker {
             }
             self.judge_again(id);
         }
-        self.propagate();
-    }
-
-    fn judge_again(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        let name = Arc::clone(&peer.config.name);
-        let rules = peer.import_rules(self.config.asn, self.config.router_id, &self.topology);
-        let Some(rules) = rules else { return };
-        let mut refused = None;
-        let changed = self.rib.reconsider(id, |prefix, attributes| {
-            let ineligible = rules.judge(prefix, attributes);
-            if refused.is_none() {
-                refused = Event::next_hop_refused(&name, *prefix, attributes, ineligible);
-            }
-            ineligible
-        });
-        self.dirty.extend(changed);
-        self.events.extend(refused);
+        self.trim();
     }
 
     fn session_config(&self, peer: &PeerConfig) -> SessionConfig {

@@ -8,6 +8,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::Multipath;
+pub use crate::rib::{Guards, NextHopMode};
 use crate::{Families, fsm::Offer, policy::Policy};
 
 /// The speaker's configuration.
@@ -69,31 +70,6 @@ pub struct PeerConfig {
     pub add_path: AddPathSelection,
 }
 
-/// What a peer may send, whatever its import policy says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guards {
-    /// Prefixes of one family after which the session is ended with Cease/1; `None`: [`PeerConfig::PREFIX_CEILING`].
-    pub max_prefixes: Option<u32>,
-    /// Default routes are used.
-    pub allow_default: bool,
-    /// The first AS on a path must be the peer's (RFC 4271 section 6.3). Not so with a route server. For external peers only.
-    pub enforce_first_as: bool,
-    /// How often our own AS may be on a path that we still use.
-    pub allow_own_as: u8,
-}
-
-/// Which next hop a peer is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum NextHopMode {
-    /// An external peer our own address; an internal one what we were told (RFC 4271 section 5.1.3).
-    #[default]
-    Standard,
-    /// Our own address.
-    SelfAddress,
-    /// What we were told.
-    Unchanged,
-}
-
 /// Which of several paths a peer is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AddPathSelection {
@@ -109,6 +85,11 @@ impl Config {
     pub fn new(asn: u32, router_id: Ipv4Addr) -> Self {
         let multipath = Multipath::default();
         Self { asn, router_id, cluster_id: None, announce: Vec::new(), multipath, peers: Vec::new() }
+    }
+
+    /// The cluster identifier in force.
+    pub fn cluster_id(&self) -> Ipv4Addr {
+        self.cluster_id.unwrap_or(self.router_id)
     }
 }
 
@@ -147,11 +128,5 @@ impl PeerConfig {
     /// The limit in force.
     pub fn prefix_limit(&self) -> u32 {
         self.guards.max_prefixes.unwrap_or(Self::PREFIX_CEILING)
-    }
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self { max_prefixes: None, allow_default: false, enforce_first_as: true, allow_own_as: 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! Speakers on one virtual clock, joined by wires that carry bytes: no sockets, no sleeping.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, Instant},
 };
@@ -134,9 +134,10 @@ impl Net {
     /// Names of the peers that a prefix is learned from and used through.
     pub(super) fn through(&self, n: usize, prefix: &str) -> Vec<String> {
         let speaker = &self.nodes[n].speaker;
-        let selected = speaker.paths(&prefix.parse().unwrap()).iter().filter(|path| path.verdict.selected());
+        let selected =
+            speaker.paths(&prefix.parse().unwrap()).iter().filter(|path| path.verdict().selected());
         let mut names: Vec<_> = selected
-            .map(|path| match path.source.peer() {
+            .map(|path| match path.source().peer() {
                 Some(peer) => speaker.peer_name(peer).unwrap().to_string(),
                 None => "local".into(),
             })

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use proptest::prelude::*;
 
@@ -29,10 +29,10 @@ fn prefixes_of_both_families_cross() {
     assert_eq!(net.through(0, TWO), ["node1"]);
     assert_eq!(net.through(0, SIX), ["node1"]);
     assert_eq!(net.through(1, ONE), ["node0"]);
-    let attributes = &net.nodes[1].speaker.paths(&ONE.parse().unwrap())[0].attributes;
+    let attributes = &net.nodes[1].speaker.paths(&ONE.parse().unwrap())[0].attributes();
     assert_eq!(attributes.as_path.asns(), [65_001]);
     assert_eq!(attributes.next_hop, IpAddr::from(v4(0)));
-    let attributes = &net.nodes[0].speaker.paths(&SIX.parse().unwrap())[0].attributes;
+    let attributes = &net.nodes[0].speaker.paths(&SIX.parse().unwrap())[0].attributes();
     assert_eq!(attributes.next_hop, IpAddr::from(v6(1)));
     for (n, other) in [(0, 1), (1, 0)] {
         assert!(net.nodes[n].speaker.synchronized());
@@ -105,7 +105,7 @@ fn own_routes_do_not_come_back() {
     for n in 0..3 {
         let own = format!("10.{}.0.0/16", n + 1);
         let paths = net.nodes[n].speaker.paths(&own.parse().unwrap());
-        let loops = paths.iter().filter(|path| path.verdict.ineligible() == Some(Ineligible::OwnAsn));
+        let loops = paths.iter().filter(|path| path.verdict().ineligible() == Some(Ineligible::OwnAsn));
         assert_eq!(loops.count(), paths.len() - 1, "every foreign path to it has our AS on it");
         assert_eq!(net.through(n, &own), ["local"]);
     }
@@ -132,7 +132,7 @@ fn a_better_path_does_not_win_with_a_next_hop_that_is_not_the_peers() {
 
     let verdicts = |net: &Net| {
         let paths = net.nodes[0].speaker.paths(&SIX.parse().unwrap());
-        paths.iter().filter_map(|path| path.verdict.ineligible()).collect::<Vec<_>>()
+        paths.iter().filter_map(|path| path.verdict().ineligible()).collect::<Vec<_>>()
     };
     for (topology, why) in [
         (tunnels(&one[..1], &two), Ineligible::OtherPeerNextHop),
@@ -165,7 +165,7 @@ fn internal_routes_stay_between_two() {
     net.cut.clear();
     net.seconds(60);
     assert_eq!(net.through(2, ONE), ["node0"]);
-    let attributes = &net.nodes[2].speaker.paths(&ONE.parse().unwrap())[0].attributes;
+    let attributes = &net.nodes[2].speaker.paths(&ONE.parse().unwrap())[0].attributes();
     assert_eq!((attributes.local_pref, attributes.as_path.len()), (Some(100), 0));
 }
 
