@@ -16,5 +16,5 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use seed::Seed;
+pub use seed::{Hasher, Seed};
 pub use table::PrefixTable;

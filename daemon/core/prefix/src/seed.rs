@@ -2,6 +2,9 @@
 
 use foldhash::{SharedSeed, fast::SeedableRandomState};
 
+/// Makes the hashes of a table.
+pub type Hasher = SeedableRandomState;
+
 /// The hasher's constants follow from a seed by multiplication, which makes nothing of a zero: 2^64 over the golden ratio, which no test
 /// picks by chance.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -23,7 +26,8 @@ impl Seed {
         Self { own: entropy.rotate_left(32), shared: Box::leak(Box::new(shared)) }
     }
 
-    pub(crate) fn hasher(self) -> SeedableRandomState {
+    /// A hasher with this secret, for other tables whose keys others choose.
+    pub fn hasher(self) -> Hasher {
         SeedableRandomState::with_seed(self.own, self.shared)
     }
 }

@@ -119,8 +119,7 @@ impl AdjOut {
 
     /// What the peer holds of a prefix.
     pub fn told(&self, prefix: IpNet) -> Vec<Sent> {
-        let of = |id| self.told.get(prefix, id).map(|attributes| (id, Arc::clone(attributes)));
-        self.told.ids(prefix).filter_map(of).collect()
+        self.told.paths(prefix).map(|(id, attributes)| (id, Arc::clone(attributes))).collect()
     }
 
     /// Every path that the peer holds, in no order.
@@ -135,7 +134,7 @@ impl AdjOut {
 
     /// True if paths were held back and there is room now: [`AdjOut::review`] sends them.
     pub fn has_room_again(&self) -> bool {
-        self.held_back.is_some_and(|family| self.room(family) > 0)
+        self.held_back.is_some_and(|family| room(&self.told, &self.stage, self.limit, family) > 0)
     }
 
     /// True if [`AdjOut::encode_next`] has something to look at, or to write.
@@ -207,32 +206,23 @@ impl AdjOut {
         for prefix in window.iter().filter(|prefix| seen.insert(**prefix, ()).is_none()) {
             paths.clear();
             wanted(*prefix, &mut paths);
-            for path_id in self.told.ids(*prefix).filter(|id| !paths.iter().any(|(wanted, _)| wanted == id)) {
+            let held = self.told.paths(*prefix);
+            for (path_id, _) in held.clone().filter(|(id, _)| !paths.iter().any(|(wanted, _)| wanted == id)) {
                 self.stage.withdraw(Nlri { prefix: *prefix, path_id });
             }
             for (path_id, attributes) in &paths {
-                self.offer(Nlri { prefix: *prefix, path_id: *path_id }, attributes, forced);
+                let nlri = Nlri { prefix: *prefix, path_id: *path_id };
+                let held = held.clone().find(|(id, _)| id == path_id).map(|(_, attributes)| attributes);
+                if held == Some(attributes) && !forced {
+                    continue;
+                }
+                if held.is_some() || room(&self.told, &self.stage, self.limit, Family::of(prefix)) > 0 {
+                    self.stage.announce(nlri, attributes, held.is_none());
+                } else {
+                    self.held_back = Some(Family::of(prefix));
+                }
             }
         }
-    }
-
-    fn offer(&mut self, nlri: Nlri, attributes: &Arc<Attributes>, forced: bool) {
-        let held = self.told.get(nlri.prefix, nlri.path_id);
-        if held == Some(attributes) && !forced {
-            return;
-        }
-        let (new, family) = (held.is_none(), Family::of(&nlri.prefix));
-        if new && self.room(family) == 0 {
-            self.held_back = Some(family);
-            return;
-        }
-        self.stage.announce(nlri, attributes, new);
-    }
-
-    /// How many more paths of a family may be sent.
-    fn room(&self, family: Family) -> usize {
-        let limit = self.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-        limit.saturating_sub(self.told.count(family) + self.stage.new[family.index()])
     }
 
     /// What was looked at and not sent has to be looked at again.
@@ -265,16 +255,24 @@ impl AdjOut {
             self.stage.finish_group();
         }
         for nlri in done {
-            let held = self.told.get(nlri.prefix, nlri.path_id).is_some();
-            self.stage.new[Family::of(&nlri.prefix).index()] -= usize::from(!held);
-            if encoded.is_ok() {
-                self.told.insert(nlri.prefix, nlri.path_id, &attributes);
-            } else if held {
+            let new = if encoded.is_ok() {
+                self.told.insert(nlri.prefix, nlri.path_id, &attributes)
+            } else {
+                !self.told.contains(nlri.prefix, nlri.path_id)
+            };
+            self.stage.new[Family::of(&nlri.prefix).index()] -= usize::from(new);
+            if encoded.is_err() && !new {
                 self.stage.withdraw(nlri);
             }
         }
         encoded.map(|_| ())
     }
+}
+
+/// How many more paths of a family may be sent.
+fn room(told: &Told, stage: &Stage, limit: Option<u32>, family: Family) -> usize {
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    limit.saturating_sub(told.count(family) + stage.new[family.index()])
 }
 
 fn encode_mark(mark: Mark, out: &mut Vec<u8>) -> Result<(), EncodeError> {

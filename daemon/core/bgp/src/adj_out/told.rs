@@ -29,21 +29,21 @@ impl Told {
         self.counts[family.index()]
     }
 
-    pub(super) fn get(&self, prefix: IpNet, path_id: u32) -> Option<&Arc<Attributes>> {
-        if !self.is_add_path(prefix) {
-            return self.one.get(prefix);
-        }
-        self.several.get(prefix)?.iter().find(|(id, _)| *id == path_id).map(|(_, attributes)| attributes)
+    pub(super) fn contains(&self, prefix: IpNet, path_id: u32) -> bool {
+        self.paths(prefix).any(|(id, _)| id == path_id)
     }
 
-    /// Identifiers of the paths that it holds.
-    pub(super) fn ids(&self, prefix: IpNet) -> impl Iterator<Item = u32> {
-        let one = self.one.get(prefix).map(|_| 0);
-        let several = self.several.get(prefix).into_iter().flatten().map(|(id, _)| *id);
-        one.into_iter().chain(several)
+    /// The paths that it holds.
+    pub(super) fn paths(&self, prefix: IpNet) -> impl Iterator<Item = (u32, &Arc<Attributes>)> + Clone {
+        let add_path = self.is_add_path(prefix);
+        let one = if add_path { None } else { self.one.get(prefix) };
+        let several = if add_path { self.several.get(prefix) } else { None };
+        let several = several.into_iter().flatten().map(|(id, attributes)| (*id, attributes));
+        one.map(|attributes| (0, attributes)).into_iter().chain(several)
     }
 
-    pub(super) fn insert(&mut self, prefix: IpNet, path_id: u32, attributes: &Arc<Attributes>) {
+    /// True if the path is new.
+    pub(super) fn insert(&mut self, prefix: IpNet, path_id: u32, attributes: &Arc<Attributes>) -> bool {
         let attributes = Arc::clone(attributes);
         let new = if self.is_add_path(prefix) {
             let paths = self.several.get_or_insert_with(prefix, Vec::new);
@@ -57,6 +57,7 @@ impl Told {
             self.one.insert(prefix, attributes).is_none()
         };
         self.counts[Family::of(&prefix).index()] += usize::from(new);
+        new
     }
 
     pub(super) fn remove(&mut self, prefix: IpNet, path_id: u32) {

@@ -1,6 +1,8 @@
 //! One copy of each attribute set and of each bundle, however many prefixes share it.
 
-use std::{borrow::Borrow, collections::HashSet, hash::Hash, sync::Arc};
+use std::{borrow::Borrow, collections::HashSet, fmt, hash::Hash, sync::Arc};
+
+use isthmus_prefix::{Hasher, Seed};
 
 use super::{Bundle, Source};
 use crate::wire::Attributes;
@@ -8,13 +10,16 @@ use crate::wire::Attributes;
 /// Copies that are looked at before unused ones are looked for.
 const FIRST_SWEEP: usize = 1024;
 
-#[derive(Debug, Default)]
 pub(super) struct Interner {
     attributes: Kinds<Attributes>,
     bundles: Kinds<Bundle>,
 }
 
 impl Interner {
+    pub(super) fn new(seed: Seed) -> Self {
+        Self { attributes: Kinds::new(seed), bundles: Kinds::new(seed) }
+    }
+
     pub(super) fn attributes(&mut self, attributes: Attributes) -> Arc<Attributes> {
         self.attributes.one(attributes)
     }
@@ -36,22 +41,26 @@ impl Interner {
     }
 }
 
-#[derive(Debug)]
-struct Kinds<T> {
-    known: HashSet<Arc<T>>,
-    sweep_at: usize,
+impl fmt::Debug for Interner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (attributes, bundles) = (self.attributes.known.len(), self.bundles.known.len());
+        write!(f, "Interner({attributes} attribute sets, {bundles} bundles)")
+    }
 }
 
-impl<T> Default for Kinds<T> {
-    fn default() -> Self {
-        Self { known: HashSet::new(), sweep_at: FIRST_SWEEP }
-    }
+struct Kinds<T> {
+    known: HashSet<Arc<T>, Hasher>,
+    sweep_at: usize,
 }
 
 impl<T: Eq + Hash> Kinds<T>
 where
     Arc<T>: Borrow<T>,
 {
+    fn new(seed: Seed) -> Self {
+        Self { known: HashSet::with_hasher(seed.hasher()), sweep_at: FIRST_SWEEP }
+    }
+
     fn one(&mut self, value: T) -> Arc<T> {
         if let Some(known) = self.known.get(&value) {
             return Arc::clone(known);
@@ -77,7 +86,7 @@ mod tests {
 
     #[test]
     fn shares_what_is_equal_and_forgets_what_is_unused() {
-        let mut interner = Interner::default();
+        let mut interner = Interner::new(Seed::new(7));
         let make = |med| {
             let mut attributes = Attributes::originated("10.0.0.1".parse().unwrap());
             attributes.med = Some(med);

@@ -92,8 +92,8 @@ pub struct Rib {
 impl Rib {
     /// An empty table.
     pub fn new(multipath: Multipath, seed: Seed) -> Self {
-        let (tally, interner) = Default::default();
-        Self { table: PrefixTable::new(seed), tally, interner, multipath, removed: 0 }
+        let (table, interner) = (PrefixTable::new(seed), Interner::new(seed));
+        Self { table, tally: Tally::default(), interner, multipath, removed: 0 }
     }
 
     /// One shared copy of these attributes.

@@ -390,6 +390,8 @@ impl Speaker {
 }
 
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod net;
 #[cfg(test)]
 mod scripted;
