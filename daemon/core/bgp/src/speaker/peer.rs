@@ -189,7 +189,7 @@ impl Peer {
             prefixes_received: counts.received.iter().sum(),
             prefixes_accepted: counts.accepted,
             prefixes_sent: self.out.advertised(),
-            last_error: self.session.last_error().map(str::to_string),
+            last_error: self.session.last_error().map(|error| error.text.clone()),
             established_count: self.session.established_count(),
             messages_received: self.messages_received,
             messages_sent: self.messages_sent,
