@@ -313,4 +313,6 @@ impl Session {
 #[cfg(test)]
 mod interleavings;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
