@@ -13,7 +13,9 @@ use prefix_trie::joint::JointPrefixMap;
 
 use crate::{
     Families, Family,
-    wire::{Attributes, EncodeError, encode_announcement, encode_end_of_rib, encode_withdrawal},
+    wire::{
+        Attributes, EncodeError, Encoding, Nlri, encode_announcement, encode_end_of_rib, encode_withdrawal,
+    },
 };
 
 /// Prefixes offered to one message; a message holds fewer unless they are very short.
@@ -73,35 +75,40 @@ impl AdjOut {
     ///
     /// # Errors
     /// Attributes that fit into no message; their prefixes are dropped, and withdrawn if the peer held them.
-    pub fn encode_next(&mut self, four_octet: bool, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
+    pub fn encode_next(&mut self, encoding: &Encoding, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
         if !self.withdrawals.is_empty() {
-            return self.encode_withdrawals(out).map(|()| true);
+            return self.encode_withdrawals(encoding, out).map(|()| true);
         }
         if let Some(number) = self.groups.keys().next().copied() {
-            return self.encode_group(number, four_octet, out).map(|()| true);
+            return self.encode_group(number, encoding, out).map(|()| true);
         }
         let Some(family) = self.end_of_rib.iter().next() else { return Ok(false) };
         self.end_of_rib.remove(family);
         encode_end_of_rib(family, out).map(|()| true)
     }
 
-    fn encode_withdrawals(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    fn encode_withdrawals(&mut self, encoding: &Encoding, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let batch = one_family(&self.withdrawals);
-        let count = encode_withdrawal(&batch, out)?;
-        for prefix in &batch[..count] {
+        let count = encode_withdrawal(&batch, encoding, out)?;
+        for Nlri { prefix, .. } in &batch[..count] {
             self.withdrawals.remove(prefix);
             self.advertised.remove(prefix);
         }
         Ok(())
     }
 
-    fn encode_group(&mut self, number: u64, four_octet: bool, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    fn encode_group(
+        &mut self,
+        number: u64,
+        encoding: &Encoding,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
         let Some(group) = self.groups.get(&number) else { return Ok(()) };
         let attributes = Arc::clone(&group.attributes);
         let batch = one_family(&group.prefixes);
-        let encoded = encode_announcement(&attributes, &batch, four_octet, out);
+        let encoded = encode_announcement(&attributes, &batch, encoding, out);
         let done = &batch[..*encoded.as_ref().unwrap_or(&batch.len())];
-        for prefix in done {
+        for Nlri { prefix, .. } in done {
             self.cancel(prefix);
             if encoded.is_ok() {
                 self.advertised.insert(*prefix, Arc::clone(&attributes));
@@ -137,9 +144,10 @@ impl AdjOut {
 }
 
 /// The leading prefixes of one family.
-fn one_family(prefixes: &BTreeSet<IpNet>) -> Vec<IpNet> {
+fn one_family(prefixes: &BTreeSet<IpNet>) -> Vec<Nlri> {
     let family = prefixes.first().map(Family::of);
-    prefixes.iter().take_while(|prefix| Some(Family::of(prefix)) == family).take(BATCH).copied().collect()
+    let leading = prefixes.iter().take_while(|prefix| Some(Family::of(prefix)) == family);
+    leading.take(BATCH).copied().map(Nlri::from).collect()
 }
 
 #[cfg(test)]
@@ -169,7 +177,7 @@ mod tests {
     fn drain(out: &mut AdjOut) -> Vec<Update> {
         let mut updates = Vec::new();
         let mut bytes = Vec::new();
-        while out.encode_next(true, &mut bytes).unwrap() {
+        while out.encode_next(&Encoding::FOUR_OCTET, &mut bytes).unwrap() {
             updates.push(Update::decode(frame(&bytes).unwrap().unwrap().body, &CONTEXT).unwrap());
             bytes.clear();
         }
@@ -203,8 +211,8 @@ mod tests {
         out.set(net(3), Some(with_med(1)));
         out.set(net(1), None);
         let updates = drain(&mut out);
-        assert_eq!(updates[0].withdrawn, [net(1)]);
-        assert_eq!(updates[1].announced[0].prefixes, [net(3)]);
+        assert_eq!(updates[0].withdrawn, [net(1).into()]);
+        assert_eq!(updates[1].announced[0].prefixes, [net(3).into()]);
     }
 
     #[test]
@@ -225,8 +233,8 @@ mod tests {
         let mut large = Attributes::clone(&with_med(1));
         large.change_rare(|rare| rare.opaque.push(Opaque { flags: 0xe0, code: 99, value: vec![0; 4070] }));
         out.set(net(1), Some(Arc::new(large)));
-        assert!(out.encode_next(true, &mut Vec::new()).is_err());
-        assert_eq!(drain(&mut out)[0].withdrawn, [net(1)]);
+        assert!(out.encode_next(&Encoding::FOUR_OCTET, &mut Vec::new()).is_err());
+        assert_eq!(drain(&mut out)[0].withdrawn, [net(1).into()]);
         assert_eq!(out.advertised(), 0);
     }
 
@@ -240,11 +248,11 @@ mod tests {
             let mut heard = BTreeMap::new();
             let mut listen = |out: &mut AdjOut| {
                 for update in drain(out) {
-                    for prefix in update.withdrawn {
+                    for Nlri { prefix, .. } in update.withdrawn {
                         assert!(heard.remove(&prefix).is_some(), "withdrawn without having been announced");
                     }
                     for announcement in update.announced {
-                        for prefix in announcement.prefixes {
+                        for Nlri { prefix, .. } in announcement.prefixes {
                             heard.insert(prefix, announcement.attributes.med.unwrap());
                         }
                     }

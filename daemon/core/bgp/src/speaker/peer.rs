@@ -125,7 +125,7 @@ impl Peer {
         let mut failed = None;
         if let Some(up) = self.up.as_ref().filter(|up| up.connection == connection) {
             while out.len() < batch {
-                match self.out.encode_next(up.negotiated.four_octet, out) {
+                match self.out.encode_next(&up.negotiated.encoding(), out) {
                     Ok(true) => self.messages_sent += 1,
                     Ok(false) => break,
                     Err(error) => failed = Some(error.to_string()),

@@ -7,7 +7,7 @@ use crate::{
     Family,
     fsm::Input,
     rib::Source,
-    wire::{Frame, MessageType, Notification, Open, RouteRefresh, Update, frame},
+    wire::{Frame, MessageType, Nlri, Notification, Open, RouteRefresh, Update, frame},
 };
 
 impl Speaker {
@@ -93,7 +93,7 @@ impl Speaker {
         if let Some(family) = update.end_of_rib {
             up.end_of_rib.insert(family);
         }
-        for prefix in update.withdrawn {
+        for Nlri { prefix, .. } in update.withdrawn {
             if self.rib.withdraw(prefix, Some(id)) {
                 self.dirty.insert(prefix);
             }
@@ -102,7 +102,7 @@ impl Speaker {
         let mut refused = None;
         for announcement in update.announced {
             let attributes = self.rib.intern(announcement.attributes);
-            for prefix in announcement.prefixes {
+            for Nlri { prefix, .. } in announcement.prefixes {
                 let ineligible = rules.judge(&prefix, &attributes);
                 refused = refused.or_else(|| Event::next_hop_refused(&name, prefix, &attributes, ineligible));
                 if self.rib.announce(prefix, source.clone(), Arc::clone(&attributes), ineligible) {
