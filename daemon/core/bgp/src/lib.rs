@@ -14,6 +14,7 @@ pub mod adj_out;
 pub mod dynamic;
 mod family;
 pub mod fsm;
+pub mod policy;
 pub mod refresh;
 pub mod restart;
 pub mod rib;
@@ -21,8 +22,10 @@ pub mod speaker;
 pub mod wire;
 
 pub use family::{Families, Family};
+pub use policy::Policy;
 pub use speaker::{
-    Config, ConnectionId, Event, Multipath, PeerConfig, PeerId, PeerStatus, Policy, Refused, Speaker,
+    AddPathSelection, Config, ConnectionId, Event, Guards, Multipath, NextHopMode, PeerConfig, PeerId,
+    PeerStatus, Refused, Speaker,
 };
 
 /// AS_TRANS, the number that stands for a 4-octet one where only two octets fit (RFC 6793 section 9).

@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use super::{Config, Event, Peer, PeerConfig, PeerId, Speaker};
+use super::{Config, Peer, PeerConfig, PeerId, Speaker};
 use crate::{
-    Families,
-    adj_out::AdjOut,
-    fsm::{Offer, Session, SessionConfig},
+    fsm::{Session, SessionConfig},
     rib::Topology,
     wire::{Notification, code},
 };
@@ -30,7 +28,7 @@ impl Speaker {
                 None => self.add_peer(wanted, &mut changes, now),
             }
         }
-        self.propagate();
+        self.trim();
         changes
     }
 
@@ -56,7 +54,8 @@ impl Speaker {
     fn apply_multipath(&mut self, old: &Config, changes: &mut Vec<String>) {
         if old.multipath != self.config.multipath {
             changes.push("multipath changed".into());
-            self.dirty.extend(self.rib.set_multipath(self.config.multipath));
+            let changed = self.rib.set_multipath(self.config.multipath);
+            self.note_all(changed);
         }
     }
 
@@ -65,8 +64,8 @@ impl Speaker {
         let known: BTreeSet<_> = self.rib.originated().collect();
         for prefix in known.difference(&wanted) {
             changes.push(format!("{prefix} is not announced any more"));
-            self.rib.withdraw(*prefix, None);
-            self.dirty.insert(*prefix);
+            let change = self.rib.withdraw(*prefix, None, 0);
+            self.note(*prefix, change);
         }
         for prefix in wanted.difference(&known) {
             changes.push(format!("{prefix} is announced"));
@@ -80,16 +79,8 @@ impl Speaker {
         self.next_peer += 1;
         let mut session = Session::new(self.session_config(&config), self.jitter.split(), now);
         session.start(now);
-        let peer = Peer {
-            id,
-            config,
-            session,
-            links: Vec::new(),
-            up: None,
-            out: AdjOut::default(),
-            messages_received: 0,
-            messages_sent: 0,
-        };
+        let peer =
+            Peer { id, config, session, links: Vec::new(), up: None, messages_received: 0, messages_sent: 0 };
         self.peers.insert(id, peer);
         self.settle(id);
     }
@@ -107,23 +98,21 @@ impl Speaker {
         let old = std::mem::replace(&mut peer.config, wanted);
         let new = &peer.config;
         let name = new.name.clone();
-        if restart || (old.asn, old.hold_time) != (new.asn, new.hold_time) {
+        if restart || renegotiates(&old, new) {
             let notification = Notification::new(code::CEASE, code::cease::CONFIGURATION);
             peer.session.restart(session_config, &notification, "its configuration changed", now);
             changes.push(format!("neighbor {name}: session starts over"));
             return self.settle(id);
         }
         let (import, export) = (old.import != new.import, old.export != new.export);
-        let (limit, port) = (old.max_prefixes != new.max_prefixes, old.port != new.port);
+        let (limit, port) = (old.prefix_limit() != new.prefix_limit(), old.port != new.port);
         if import {
             changes.push(format!("neighbor {name}: import policy changed"));
             self.judge_again(id);
         }
         if export {
             changes.push(format!("neighbor {name}: export policy changed"));
-            for prefix in self.rib.prefixes().collect::<Vec<_>>() {
-                self.tell(id, prefix);
-            }
+            self.review_exports(id);
         }
         if limit {
             changes.push(format!("neighbor {name}: prefix limit changed"));
@@ -149,24 +138,7 @@ impl Speaker {
             }
             self.judge_again(id);
         }
-        self.propagate();
-    }
-
-    fn judge_again(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        let name = Arc::clone(&peer.config.name);
-        let rules = peer.import_rules(self.config.asn, self.config.router_id, &self.topology);
-        let Some(rules) = rules else { return };
-        let mut refused = None;
-        let changed = self.rib.reconsider(id, |prefix, attributes| {
-            let ineligible = rules.judge(prefix, attributes);
-            if refused.is_none() {
-                refused = Event::next_hop_refused(&name, *prefix, attributes, ineligible);
-            }
-            ineligible
-        });
-        self.dirty.extend(changed);
-        self.events.extend(refused);
+        self.trim();
     }
 
     fn session_config(&self, peer: &PeerConfig) -> SessionConfig {
@@ -174,10 +146,16 @@ impl Speaker {
             local_asn: self.config.asn,
             router_id: self.config.router_id,
             remote_asn: peer.asn.into(),
-            passive: false,
+            passive: peer.passive,
             hold_time: peer.hold_time,
-            families: Families::ALL,
-            offer: Offer::default(),
+            families: peer.families,
+            offer: peer.offer.clone(),
         }
     }
+}
+
+/// True if a session under the old settings cannot go on under the new ones.
+fn renegotiates(old: &PeerConfig, new: &PeerConfig) -> bool {
+    let agreed = |peer: &PeerConfig| (peer.asn, peer.hold_time, peer.families, peer.scope);
+    agreed(old) != agreed(new) || old.offer != new.offer
 }

@@ -8,8 +8,8 @@ use super::{net::*, *};
 use crate::{
     Families,
     wire::{
-        AsPath, Attributes, Capability, Community, Open, Origin, Update, UpdateContext, encode_announcement,
-        encode_withdrawal, frame,
+        AsPath, Attributes, Capability, Community, Open, Origin, Peering, Update, UpdateContext,
+        encode_announcement, encode_withdrawal, frame,
     },
 };
 
@@ -85,7 +85,7 @@ impl Scripted {
     }
 
     fn used(&self, prefix: &str) -> bool {
-        self.speaker.paths(&prefix.parse().unwrap()).iter().any(|path| path.verdict.selected())
+        self.speaker.paths(&prefix.parse().unwrap()).iter().any(|path| path.verdict().selected())
     }
 
     /// UPDATEs that the speaker sent.
@@ -205,7 +205,7 @@ fn next_hops_that_lead_nowhere_are_kept_with_the_reason() {
     let mut peer = Scripted::new(true, 65_001, &[]);
     peer.announce("10.9.0.0/16", |attributes| attributes.next_hop = v4(0).into());
     assert!(!peer.used("10.9.0.0/16"));
-    let verdict = peer.speaker.paths(&"10.9.0.0/16".parse().unwrap())[0].verdict;
+    let verdict = peer.speaker.paths(&"10.9.0.0/16".parse().unwrap())[0].verdict();
     assert_eq!(verdict.to_string(), "its next hop is an address of this node");
     peer.announce("10.9.0.0/16", |_| {});
     assert!(peer.used("10.9.0.0/16"));

@@ -65,6 +65,8 @@ impl Origin {
 pub struct Community(pub u32);
 
 impl Community {
+    /// The link is about to go down: any other way is better (RFC 8326).
+    pub const GRACEFUL_SHUTDOWN: Self = Self(0xffff_0000);
     /// Not beyond this AS (or confederation).
     pub const NO_EXPORT: Self = Self(0xffff_ff01);
     /// To no peer at all.
@@ -76,6 +78,7 @@ impl Community {
 impl fmt::Display for Community {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
+            Self::GRACEFUL_SHUTDOWN => f.write_str("graceful-shutdown"),
             Self::NO_EXPORT => f.write_str("no-export"),
             Self::NO_ADVERTISE => f.write_str("no-advertise"),
             Self::NO_EXPORT_SUBCONFED => f.write_str("no-export-subconfed"),
