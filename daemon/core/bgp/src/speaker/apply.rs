@@ -177,7 +177,8 @@ impl Speaker {
         SessionConfig {
             local_asn: self.config.asn,
             router_id: self.config.router_id,
-            remote_asn: peer.asn,
+            remote_asn: peer.asn.into(),
+            passive: peer.passive,
             hold_time: peer.hold_time,
             families: peer.families,
             offer: peer.offer.clone(),

@@ -364,7 +364,7 @@ impl Speaker {
             }
             Action::Close(connection, notification) => self.close(id, connection, notification),
             Action::Up(connection, negotiated) => self.up(id, connection, negotiated),
-            Action::Down(_) => self.down(id),
+            Action::Down(..) => self.down(id),
             Action::Changed { from, to } => {
                 let (name, reason) = (Arc::clone(&peer.config.name), peer.session.reason());
                 self.events.push_back(Event::StateChanged { peer: name, from, to, reason });

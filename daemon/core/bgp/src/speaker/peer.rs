@@ -185,7 +185,7 @@ impl Peer {
             prefixes_stale: counts.stale,
             prefixes_best: counts.best,
             prefixes_sent: self.up.as_ref().map_or(0, |up| up.out.advertised()),
-            last_error: self.session.last_error().map(str::to_string),
+            last_error: self.session.last_error().map(|error| error.text.clone()),
             established_count: self.session.established_count(),
             messages_received: self.messages_received,
             messages_sent: self.messages_sent,
