@@ -21,7 +21,8 @@ use isthmus_prefix::{PrefixTable, Seed};
 use crate::{
     Families, Family,
     wire::{
-        Attributes, EncodeError, RouteRefresh, encode_announcement, encode_end_of_rib, encode_withdrawal,
+        Attributes, EncodeError, Encoding, Nlri, RouteRefresh, encode_announcement, encode_end_of_rib,
+        encode_withdrawal,
     },
 };
 pub use changes::{Changes, Cursor};
@@ -33,22 +34,13 @@ use told::Told;
 /// Prefixes looked at together.
 const WINDOW: usize = 4096;
 
-/// A prefix and the identifier of one of its paths, 0 where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Nlri {
-    prefix: IpNet,
-    path_id: u32,
-}
-
 /// What the session agreed on, as far as it changes what is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// Families of the session.
     pub families: Families,
-    /// AS numbers are four octets wide.
-    pub four_octet: bool,
-    /// Families in which several paths are sent (RFC 7911).
-    pub add_path: Families,
+    /// How routes are written, and whether several paths of a family are.
+    pub encoding: Encoding,
     /// Begin and end of a refresh are marked (RFC 7313).
     pub enhanced_refresh: bool,
 }
@@ -76,7 +68,7 @@ impl AdjOut {
     pub fn new(format: Format, limit: Option<u32>, prefixes: Arc<[IpNet]>, at: Cursor, seed: Seed) -> Self {
         let mut dumps = Dumps::default();
         dumps.push(Dump::new(Kind::First, format.families, prefixes));
-        let told = Told::new(format.add_path, seed);
+        let told = Told::new(format.encoding.add_path, seed);
         let (again, stage, marks) = Default::default();
         Self { format, seed, told, cursor: at, dumps, again, stage, marks, limit, held_back: None }
     }
@@ -237,8 +229,7 @@ impl AdjOut {
     fn encode_withdrawals(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let [v4, v6] = &mut self.stage.withdrawals;
         let batch = if v4.is_empty() { v6 } else { v4 };
-        let prefixes: Vec<_> = batch.iter().map(|nlri| nlri.prefix).collect();
-        let count = encode_withdrawal(&prefixes, out)?;
+        let count = encode_withdrawal(batch, &self.format.encoding, out)?;
         for nlri in batch.drain(..count) {
             self.told.remove(nlri.prefix, nlri.path_id);
         }
@@ -247,9 +238,9 @@ impl AdjOut {
 
     fn encode_group(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let Some(group) = self.stage.groups.front_mut() else { return Ok(()) };
-        let prefixes: Vec<_> = group.nlri.iter().map(|nlri| nlri.prefix).collect();
-        let encoded = encode_announcement(&group.attributes, &prefixes, self.format.four_octet, out);
-        let done: Vec<_> = group.nlri.drain(..*encoded.as_ref().unwrap_or(&prefixes.len())).collect();
+        let encoded = encode_announcement(&group.attributes, &group.nlri, &self.format.encoding, out);
+        let done = *encoded.as_ref().unwrap_or(&group.nlri.len());
+        let done: Vec<_> = group.nlri.drain(..done).collect();
         let attributes = Arc::clone(&group.attributes);
         if group.nlri.is_empty() {
             self.stage.finish_group();

@@ -7,8 +7,11 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Cursor, Nlri};
-use crate::{Family, wire::Attributes};
+use super::Cursor;
+use crate::{
+    Family,
+    wire::{Attributes, Nlri},
+};
 
 /// Paths with the same attributes.
 #[derive(Debug)]

@@ -97,19 +97,20 @@ impl World {
             return Said::Refresh(message.body[2]);
         }
         let update = Update::decode(message.body, &CONTEXT).unwrap();
-        for prefix in &update.withdrawn {
+        let withdrawn: Vec<_> = update.withdrawn.iter().map(|nlri| nlri.prefix).collect();
+        for prefix in &withdrawn {
             assert!(self.heard.remove(prefix).is_some(), "withdrawn without having been announced");
         }
         let mut announced = 0;
         for announcement in update.announced {
             announced += announcement.prefixes.len();
-            for prefix in announcement.prefixes {
-                self.heard.insert(prefix, announcement.attributes.med);
+            for nlri in announcement.prefixes {
+                self.heard.insert(nlri.prefix, announcement.attributes.med);
             }
         }
         match (update.end_of_rib, announced) {
             (Some(family), _) => Said::EndOfRib(family),
-            (None, 0) => Said::Withdrawn(update.withdrawn),
+            (None, 0) => Said::Withdrawn(withdrawn),
             (None, count) => Said::Announced(count),
         }
     }
@@ -124,7 +125,7 @@ impl World {
 }
 
 const FORMAT: Format =
-    Format { families: Families::ALL, four_octet: true, add_path: Families::NONE, enhanced_refresh: true };
+    Format { families: Families::ALL, encoding: Encoding::FOUR_OCTET, enhanced_refresh: true };
 
 #[test]
 fn the_first_dump_is_packed_and_ends_with_end_of_rib() {

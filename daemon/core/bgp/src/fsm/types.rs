@@ -5,7 +5,7 @@ use std::{fmt, net::Ipv4Addr, sync::Arc, time::Duration};
 use super::{AsnSet, Ending};
 use crate::{
     ConnectionId, Families,
-    wire::{Capability, Notification, Open, Peering, Role, RouteRefresh, UpdateContext},
+    wire::{Capability, Encoding, Notification, Open, Peering, Role, RouteRefresh, UpdateContext},
 };
 
 /// What a session is made with.
@@ -158,6 +158,16 @@ impl Negotiated {
             families: self.families,
             add_path: self.add_path.receive,
             extended_next_hop: self.extended_next_hop,
+        }
+    }
+
+    /// What the way to write an UPDATE depends on; our addresses on the link are the caller's to add.
+    pub fn encoding(&self) -> Encoding {
+        Encoding {
+            four_octet: self.four_octet,
+            add_path: self.add_path.send,
+            extended_next_hop: self.extended_next_hop,
+            link_local: None,
         }
     }
 }

@@ -5,15 +5,16 @@ use std::{fs, time::Duration};
 use super::{net::*, *};
 use crate::{
     Families,
-    wire::{AsPath, Attributes, Open, encode_announcement, encode_withdrawal},
+    wire::{AsPath, Attributes, Encoding, Nlri, Open, encode_announcement, encode_withdrawal},
 };
 
 const PREFIXES: u32 = 100_000;
 /// Prefixes with the same attributes.
 const SET: u32 = 10;
 
-fn prefixes(first: u32, count: u32) -> Vec<IpNet> {
-    let net = |n: u32| IpNet::new(std::net::Ipv4Addr::from(0x1400_0000 + (n << 8)).into(), 24).unwrap();
+fn prefixes(first: u32, count: u32) -> Vec<Nlri> {
+    let net =
+        |n: u32| IpNet::new(std::net::Ipv4Addr::from(0x1400_0000 + (n << 8)).into(), 24).unwrap().into();
     (first..first + count).map(net).collect()
 }
 
@@ -22,7 +23,8 @@ fn announcements() -> Vec<u8> {
     for set in 0..PREFIXES / SET {
         let mut attributes = Attributes::originated(v4(50).into());
         attributes.as_path = AsPath::new(vec![65_050, 100 + set, 3000]);
-        encode_announcement(&attributes, &prefixes(set * SET, SET), true, &mut bytes).unwrap();
+        encode_announcement(&attributes, &prefixes(set * SET, SET), &Encoding::FOUR_OCTET, &mut bytes)
+            .unwrap();
     }
     bytes
 }
@@ -31,7 +33,7 @@ fn withdrawals() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = prefixes(0, PREFIXES);
     while !rest.is_empty() {
-        let count = encode_withdrawal(&rest, &mut bytes).unwrap();
+        let count = encode_withdrawal(&rest, &Encoding::FOUR_OCTET, &mut bytes).unwrap();
         rest.drain(..count);
     }
     bytes

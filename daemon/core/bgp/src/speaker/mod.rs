@@ -394,6 +394,8 @@ mod measure;
 #[cfg(test)]
 mod net;
 #[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
 mod scripted;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use crate::{
     Family,
     fsm::Input,
     rib::{ImportRules, TooManyPaths},
-    wire::{Announcement, Frame, MessageType, Notification, Open, RouteRefresh, Update, frame},
+    wire::{Announcement, Frame, MessageType, Nlri, Notification, Open, RouteRefresh, Update, frame},
 };
 
 impl Speaker {
@@ -116,8 +116,8 @@ impl Speaker {
         if let Some(family) = update.end_of_rib {
             up.end_of_rib.insert(family);
         }
-        for prefix in update.withdrawn {
-            let change = self.rib.withdraw(prefix, Some(id), 0);
+        for Nlri { prefix, path_id } in update.withdrawn {
+            let change = self.rib.withdraw(prefix, Some(id), path_id);
             self.note(prefix, change);
         }
         let mut refused = Refusals::new(name);
@@ -132,11 +132,11 @@ impl Speaker {
     fn announce(&mut self, rules: &ImportRules, announcement: Announcement, refused: &mut Refusals) {
         let received = self.rib.intern(announcement.attributes);
         let mut known = Known::default();
-        for prefix in announcement.prefixes {
+        for Nlri { prefix, path_id } in announcement.prefixes {
             let (bundle, ineligible) = known.import(&mut self.rib, rules, prefix, &received);
             let ineligible = rules.judge_prefix(prefix).or(ineligible);
             refused.look_at(prefix, &bundle, ineligible);
-            match self.rib.announce(prefix, 0, &bundle, ineligible) {
+            match self.rib.announce(prefix, path_id, &bundle, ineligible) {
                 Ok(change) => self.note(prefix, change),
                 Err(TooManyPaths) => refused.too_many(prefix),
             }

@@ -123,8 +123,7 @@ impl Speaker {
         });
         let format = Format {
             families: negotiated.families,
-            four_octet: negotiated.four_octet,
-            add_path: negotiated.add_path.send,
+            encoding: negotiated.encoding(),
             enhanced_refresh: negotiated.enhanced_refresh,
         };
         let out = AdjOut::new(format, config.max_prefixes_out, prefixes, at, self.seed);
@@ -194,6 +193,12 @@ impl Speaker {
         let Some(up) = self.peers.get_mut(&id).and_then(|peer| peer.up.as_mut()) else { return };
         up.exports.clear();
         up.out.review(prefixes);
+    }
+
+    pub(super) fn set_export_limit(&mut self, id: PeerId, limit: Option<u32>) {
+        if let Some(up) = self.peers.get_mut(&id).and_then(|peer| peer.up.as_mut()) {
+            up.out.set_limit(limit);
+        }
     }
 
     /// The peer asks for a family again.
