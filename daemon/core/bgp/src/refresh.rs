@@ -1,16 +1,15 @@
-//! Sending a family again on request, both ways (RFC 2918, RFC 7313).
+//! A family that a peer sends once more, on request (RFC 2918, RFC 7313).
 //!
 //! ```text
-//!   what we receive                                   what we send
-//!
-//!            BoRR: mark                                        request: begin
-//!   Quiet ───────────────► Open ──┐ BoRR: mark        Quiet ───────────────► Sending ──┐ request: once more
-//!     ▲                     │ ▲───┘                     ▲                     │ ▲──────┘
-//!     └─────────────────────┘                           └─────────────────────┘
-//!        EoRR, time: sweep                                all sent: end; or begin once more
+//!              BoRR: mark
+//!   Quiet ───────────────────► Open ──┐ BoRR: mark
+//!     ▲                         │ ▲───┘
+//!     └─────────────────────────┘
+//!          EoRR, time: sweep
 //! ```
 //! Without the enhanced kind there are no marks: what we asked for just comes, and what the peer does not have any more it has
 //! withdrawn long ago. Before the peer's End-of-RIB there is nothing to refresh: a mark then would sweep what graceful restart keeps.
+//! What the peer asks of us is answered by [`crate::adj_out`].
 
 use std::time::{Duration, Instant};
 
@@ -29,10 +28,8 @@ mod subtype {
 /// What to do about a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Send this message: a request of ours, or EoRR.
-    Send(RouteRefresh),
-    /// Send this mark, if there is one, then everything that the peer should have, even if it has it; say so when that is done.
-    SendAll(Family, Option<RouteRefresh>),
+    /// Send the peer everything that it should have, even if it has it.
+    SendAll(Family),
     /// Mark the peer's routes as not refreshed.
     Mark(Family),
     /// Delete those that still are.
@@ -40,8 +37,8 @@ pub enum Order {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inbound {
-    /// The peer has not said End-of-RIB yet.
+enum Window {
+    /// The peer owes us an End-of-RIB.
     Initial,
     Quiet,
     /// Between BoRR and EoRR.
@@ -50,43 +47,32 @@ enum Inbound {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outbound {
-    Quiet,
-    /// Everything is being sent; `again`: it was asked for meanwhile. `marked`: with BoRR.
-    Sending {
-        again: bool,
-        marked: bool,
-    },
-}
-
-/// Both ways of one session.
+/// Refreshes of one session.
 #[derive(Clone, Debug)]
 pub struct Refresh {
     families: Families,
     supported: bool,
     enhanced: bool,
     /// Indexed by family.
-    inbound: [Inbound; 2],
-    outbound: [Outbound; 2],
+    windows: [Window; 2],
 }
 
 impl Refresh {
-    /// Of a session that has just come up: both sides are sending everything for the first time.
+    /// Of a session that has just come up.
     pub fn new(negotiated: &Negotiated) -> Self {
+        let window = if negotiated.restart.is_some() { Window::Initial } else { Window::Quiet };
         Self {
             families: negotiated.families,
             supported: negotiated.route_refresh || negotiated.enhanced_refresh,
             enhanced: negotiated.enhanced_refresh,
-            inbound: [Inbound::Initial; 2],
-            outbound: [Outbound::Sending { again: false, marked: false }; 2],
+            windows: [window; 2],
         }
     }
 
-    /// We want a family again. `None`: the peer cannot, or does not carry it.
-    pub fn ask(&self, family: Family) -> Option<Order> {
+    /// The message that asks for a family again. `None`: the peer cannot, or does not carry it.
+    pub fn ask(&self, family: Family) -> Option<RouteRefresh> {
         let possible = self.supported && self.families.contains(family);
-        possible.then(|| Order::Send(message(family, subtype::REQUEST)))
+        possible.then(|| RouteRefresh::new(family, subtype::REQUEST))
     }
 
     /// The peer's ROUTE-REFRESH. What was not agreed on, and what RFC 7313 does not know, is ignored.
@@ -96,84 +82,55 @@ impl Refresh {
             return None;
         }
         match message.subtype {
-            subtype::REQUEST => self.handle_request(family),
-            subtype::BEGIN if self.enhanced => self.handle_begin(family, now),
-            subtype::END if self.enhanced => self.close(family),
+            subtype::REQUEST => Some(Order::SendAll(family)),
+            subtype::BEGIN if self.enhanced => self.open(family, now),
+            subtype::END if self.enhanced => self.close(family).then_some(Order::Sweep(family)),
             _ => None,
         }
     }
 
     /// The peer's End-of-RIB.
     pub fn handle_end_of_rib(&mut self, family: Family) {
-        let inbound = &mut self.inbound[family.index()];
-        if *inbound == Inbound::Initial {
-            *inbound = Inbound::Quiet;
+        let window = &mut self.windows[family.index()];
+        if *window == Window::Initial {
+            *window = Window::Quiet;
         }
     }
 
-    /// Everything of a family has been sent. The first time that is what End-of-RIB stands for, which is the caller's to send.
-    pub fn handle_sent_all(&mut self, family: Family) -> Vec<Order> {
-        let outbound = &mut self.outbound[family.index()];
-        let Outbound::Sending { again, marked } = std::mem::replace(outbound, Outbound::Quiet) else {
-            return Vec::new();
-        };
-        let end = marked.then(|| Order::Send(message(family, subtype::END)));
-        let begin = if again { self.handle_request(family) } else { None };
-        end.into_iter().chain(begin).collect()
-    }
-
-    /// Ends what the peer has not ended in time.
-    pub fn handle_timeout(&mut self, now: Instant) -> Vec<Order> {
+    /// Ends what the peer has not ended in time: families to sweep.
+    pub fn handle_timeout(&mut self, now: Instant) -> Families {
         let due =
-            |family: &Family| matches!(self.inbound[family.index()], Inbound::Open { until } if until <= now);
+            |family: &Family| matches!(self.windows[family.index()], Window::Open { until } if until <= now);
         let due: Vec<_> = Family::ALL.into_iter().filter(due).collect();
-        due.into_iter().filter_map(|family| self.close(family)).collect()
+        due.into_iter().filter(|family| self.close(*family)).collect()
     }
 
     /// When to call [`Refresh::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let open = self.inbound.iter().filter_map(|inbound| match inbound {
-            Inbound::Open { until } => Some(*until),
-            Inbound::Initial | Inbound::Quiet => None,
+        let open = self.windows.iter().filter_map(|window| match window {
+            Window::Open { until } => Some(*until),
+            Window::Initial | Window::Quiet => None,
         });
         open.min()
     }
 
-    fn handle_request(&mut self, family: Family) -> Option<Order> {
-        match &mut self.outbound[family.index()] {
-            Outbound::Sending { again, .. } => {
-                *again = true;
-                None
-            }
-            quiet @ Outbound::Quiet => {
-                *quiet = Outbound::Sending { again: false, marked: self.enhanced };
-                let begin = self.enhanced.then(|| message(family, subtype::BEGIN));
-                Some(Order::SendAll(family, begin))
-            }
-        }
-    }
-
-    fn handle_begin(&mut self, family: Family, now: Instant) -> Option<Order> {
-        let inbound = &mut self.inbound[family.index()];
-        if *inbound == Inbound::Initial {
+    fn open(&mut self, family: Family, now: Instant) -> Option<Order> {
+        let window = &mut self.windows[family.index()];
+        if *window == Window::Initial {
             return None;
         }
-        *inbound = Inbound::Open { until: now + WINDOW };
+        *window = Window::Open { until: now + WINDOW };
         Some(Order::Mark(family))
     }
 
-    fn close(&mut self, family: Family) -> Option<Order> {
-        let inbound = &mut self.inbound[family.index()];
-        let open = matches!(inbound, Inbound::Open { .. });
+    fn close(&mut self, family: Family) -> bool {
+        let window = &mut self.windows[family.index()];
+        let open = matches!(window, Window::Open { .. });
         if open {
-            *inbound = Inbound::Quiet;
+            *window = Window::Quiet;
         }
-        open.then_some(Order::Sweep(family))
+        open
     }
-}
-
-fn message(family: Family, subtype: u8) -> RouteRefresh {
-    RouteRefresh { afi: family.afi(), subtype, safi: family.safi() }
 }
 
 #[cfg(test)]
@@ -184,21 +141,23 @@ mod tests {
     const V4: Family = Family::Ipv4Unicast;
     const V6: Family = Family::Ipv6Unicast;
 
-    /// Both initial dumps are done.
+    fn initial(enhanced: bool) -> Refresh {
+        Refresh::new(&Negotiated { enhanced_refresh: enhanced, ..agreement(Families::ALL, true) })
+    }
+
     fn quiet(enhanced: bool) -> Refresh {
-        let negotiated = Negotiated { enhanced_refresh: enhanced, ..agreement(Families::ALL, true) };
-        let mut refresh = Refresh::new(&negotiated);
-        for family in Family::ALL {
-            refresh.handle_end_of_rib(family);
-            assert_eq!(refresh.handle_sent_all(family), [], "the end of the first time is End-of-RIB");
-        }
+        let mut refresh = initial(enhanced);
+        Family::ALL.into_iter().for_each(|family| refresh.handle_end_of_rib(family));
         refresh
+    }
+
+    fn message(subtype: u8) -> RouteRefresh {
+        RouteRefresh::new(V4, subtype)
     }
 
     #[test]
     fn we_ask_where_the_peer_can_answer() {
-        let request = Order::Send(RouteRefresh { afi: 2, subtype: 0, safi: 1 });
-        assert_eq!(quiet(true).ask(V6), Some(request));
+        assert_eq!(quiet(true).ask(V6), Some(RouteRefresh { afi: 2, subtype: 0, safi: 1 }));
         let agreed = agreement(Families::ALL, true);
         let deaf = Negotiated { route_refresh: false, enhanced_refresh: false, ..agreed.clone() };
         assert_eq!(Refresh::new(&deaf).ask(V4), None);
@@ -210,7 +169,7 @@ mod tests {
     fn the_window_sweeps_at_its_end_or_in_time() {
         let now = Instant::now();
         let mut refresh = quiet(true);
-        let (begin, end) = (message(V4, 1), message(V4, 2));
+        let (begin, end) = (message(1), message(2));
         assert_eq!(refresh.handle_message(end, now), None, "nothing was open");
         assert_eq!(refresh.handle_message(begin, now), Some(Order::Mark(V4)));
         assert_eq!(refresh.handle_message(end, now), Some(Order::Sweep(V4)));
@@ -220,61 +179,38 @@ mod tests {
         assert_eq!(refresh.handle_message(begin, again), Some(Order::Mark(V4)), "it starts over");
         let until = refresh.poll_timeout().unwrap();
         assert_eq!(until, again + WINDOW);
-        assert_eq!(refresh.handle_timeout(until - Duration::from_secs(1)), []);
-        assert_eq!(refresh.handle_timeout(until), [Order::Sweep(V4)]);
+        assert!(refresh.handle_timeout(until - Duration::from_secs(1)).is_empty());
+        assert_eq!(refresh.handle_timeout(until), Families::from_iter([V4]));
         assert_eq!(refresh.handle_message(end, until), None);
     }
 
-    /// rustbgpd PR #688: a window must not sweep what graceful restart keeps.
     #[test]
-    fn before_end_of_rib_no_window_opens() {
+    fn before_an_end_of_rib_that_is_owed_no_window_opens() {
         let now = Instant::now();
-        let mut refresh = Refresh::new(&agreement(Families::ALL, true));
-        assert_eq!(refresh.handle_message(message(V4, 1), now), None);
-        assert_eq!(refresh.handle_message(message(V4, 2), now), None);
+        let mut refresh = initial(true);
+        assert_eq!(refresh.handle_message(message(1), now), None);
+        assert_eq!(refresh.handle_message(message(2), now), None);
         refresh.handle_end_of_rib(V4);
-        assert_eq!(refresh.handle_message(message(V4, 1), now), Some(Order::Mark(V4)));
-    }
-
-    #[test]
-    fn requests_while_one_is_served_are_one_more() {
-        let now = Instant::now();
-        let mut refresh = quiet(true);
-        let all = Order::SendAll(V4, Some(message(V4, 1)));
-        assert_eq!(refresh.handle_message(message(V4, 0), now), Some(all));
-        for _ in 0..5 {
-            assert_eq!(refresh.handle_message(message(V4, 0), now), None);
-        }
-        let end = Order::Send(message(V4, 2));
-        assert_eq!(refresh.handle_sent_all(V4), [end, all]);
-        assert_eq!(refresh.handle_sent_all(V4), [end]);
-        assert_eq!(refresh.handle_sent_all(V4), []);
-    }
-
-    #[test]
-    fn a_request_during_the_first_sending_follows_it() {
-        let mut refresh = Refresh::new(&agreement(Families::ALL, true));
-        assert_eq!(refresh.handle_message(message(V4, 0), Instant::now()), None);
-        assert_eq!(refresh.handle_sent_all(V4), [Order::SendAll(V4, Some(message(V4, 1)))]);
+        assert_eq!(refresh.handle_message(message(1), now), Some(Order::Mark(V4)));
+        let owes_nothing =
+            Negotiated { enhanced_refresh: true, restart: None, ..agreement(Families::ALL, true) };
+        assert_eq!(Refresh::new(&owes_nothing).handle_message(message(1), now), Some(Order::Mark(V4)));
     }
 
     #[test]
     fn the_plain_kind_has_no_marks() {
         let now = Instant::now();
         let mut refresh = quiet(false);
-        assert_eq!(refresh.handle_message(message(V4, 1), now), None);
-        assert_eq!(refresh.handle_message(message(V4, 0), now), Some(Order::SendAll(V4, None)));
-        assert_eq!(refresh.handle_sent_all(V4), []);
+        assert_eq!(refresh.handle_message(message(1), now), None);
+        assert_eq!(refresh.handle_message(message(0), now), Some(Order::SendAll(V4)));
     }
 
     #[test]
     fn what_was_not_agreed_on_is_ignored() {
-        let now = Instant::now();
         let negotiated = Negotiated { families: Families::from_iter([V4]), ..agreement(Families::ALL, true) };
         let mut refresh = Refresh::new(&negotiated);
-        refresh.handle_sent_all(V4);
         for (afi, subtype, safi) in [(2, 0, 1), (1, 0, 128), (1, 3, 1), (25, 0, 70)] {
-            assert_eq!(refresh.handle_message(RouteRefresh { afi, subtype, safi }, now), None);
+            assert_eq!(refresh.handle_message(RouteRefresh { afi, subtype, safi }, Instant::now()), None);
         }
     }
 }

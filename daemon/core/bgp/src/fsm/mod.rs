@@ -156,6 +156,11 @@ impl Session {
         self.report(text, now);
     }
 
+    /// The configuration for the next connections; one that stands does not notice.
+    pub fn set_config(&mut self, config: SessionConfig) {
+        self.config = config;
+    }
+
     /// What our next OPENs say about graceful restart; the session that stands does not notice.
     pub fn set_restart_offer(&mut self, restart: Option<RestartOffer>) {
         self.config.offer.restart = restart;

@@ -53,7 +53,7 @@ fn graceful_restart(offer: RestartOffer, families: Families, first: bool) -> Cap
         restarting: first && offer.restarting,
         notification: true,
         time: offer.time.min(RestartOffer::LONGEST),
-        families: families.iter().map(family).collect(),
+        families: families.iter().filter(|_| offer.preserving).map(family).collect(),
     }
 }
 

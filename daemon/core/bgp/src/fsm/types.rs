@@ -60,11 +60,16 @@ pub struct RestartOffer {
     pub restarting: bool,
     /// Families that this node went on forwarding meanwhile.
     pub forwarding: Families,
+    /// False: we keep the peer's routes, and ask it to keep none of ours.
+    pub preserving: bool,
 }
 
 impl RestartOffer {
     /// The longest time that fits into the capability, in seconds.
     pub const LONGEST: u16 = 4095;
+    /// We keep the peer's routes, and ask it to keep none of ours.
+    pub const HELPER: Self =
+        Self { time: 0, restarting: false, forwarding: Families::NONE, preserving: false };
 }
 
 /// States of RFC 4271 section 8.2.2.

@@ -47,7 +47,7 @@ impl Deferral {
 
     /// What our OPENs say; `time`: how long peers should keep our routes, in seconds.
     pub fn offer(&self, time: u16) -> RestartOffer {
-        RestartOffer { time, restarting: self.until.is_some(), forwarding: self.forwarding }
+        RestartOffer { time, restarting: self.until.is_some(), forwarding: self.forwarding, preserving: true }
     }
 
     /// Peers that are waited for.

@@ -164,9 +164,9 @@ impl Rib {
         changed(before, best_key(dest.paths()))
     }
 
-    /// Takes everything of a peer out; returns what changed.
-    pub fn withdraw_peer(&mut self, peer: PeerId) -> Vec<(IpNet, Change)> {
-        self.review(peer, Families::ALL, |_, _, _| Fate::Gone)
+    /// Takes everything of a peer out that is of these families; returns what changed.
+    pub fn withdraw_peer(&mut self, peer: PeerId, families: Families) -> Vec<(IpNet, Change)> {
+        self.review(peer, families, |_, _, _| Fate::Gone)
     }
 
     /// The peer's session is gone, and it said that it goes on forwarding: its paths of these families stay, behind all others

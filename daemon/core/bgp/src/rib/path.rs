@@ -175,7 +175,8 @@ impl Path {
     }
 
     pub(super) fn mark_stale(&mut self) {
-        self.tag.0 |= Tag::STALE;
+        // A refresh that was under way ended with the session.
+        self.tag.0 = (self.tag.0 | Tag::STALE) & !Tag::UNCONFIRMED;
     }
 
     pub(super) fn mark_unconfirmed(&mut self) {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use super::{Config, Guards, Peer, PeerConfig, PeerId, Speaker};
 use crate::{
-    fsm::{Session, SessionConfig},
+    fsm::{Offer, Session, SessionConfig},
     rib::Topology,
     wire::{Notification, code},
 };
@@ -19,6 +19,7 @@ impl Speaker {
             changes.push("own AS number or router ID changed: every session starts over".into());
         }
         self.remove_peers(&mut changes, now);
+        self.apply_dynamic(&old.dynamic, &mut changes, now);
         self.apply_multipath(&old, &mut changes);
         if old.cluster_id() != self.config.cluster_id() && !identity_changed {
             changes.push("cluster ID changed".into());
@@ -38,21 +39,28 @@ impl Speaker {
 
     /// A peer is the same one if name and address are.
     fn remove_peers(&mut self, changes: &mut Vec<String>, now: Instant) {
-        let wanted: BTreeSet<_> =
-            self.config.peers.iter().map(|peer| (peer.name.clone(), peer.address)).collect();
-        let gone = self
-            .peers
-            .values()
-            .filter(|peer| !wanted.contains(&(peer.config.name.clone(), peer.config.address)));
-        for id in gone.map(|peer| peer.id).collect::<Vec<_>>() {
-            let notification = Notification::new(code::CEASE, code::cease::DECONFIGURED);
-            if let Some(peer) = self.peers.get_mut(&id) {
-                peer.session.stop(&notification, "removed from the configuration", now);
-                changes.push(format!("neighbor {} removed", peer.config.name));
-            }
-            self.settle(id);
-            self.peers.remove(&id);
+        let key = |peer: &PeerConfig| (Arc::clone(&peer.name), peer.address, peer.scope);
+        let wanted: BTreeSet<_> = self.config.peers.iter().map(key).collect();
+        let gone = self.peers.values().filter(|peer| !peer.dynamic && !wanted.contains(&key(&peer.config)));
+        for (id, name) in gone.map(|peer| (peer.id, Arc::clone(&peer.config.name))).collect::<Vec<_>>() {
+            changes.push(format!("neighbor {name} removed"));
+            self.remove_peer(id, &Notification::new(code::CEASE, code::cease::DECONFIGURED), now);
         }
+    }
+
+    /// Ends a peer's session for good and forgets it with everything that it sent.
+    pub(super) fn remove_peer(&mut self, id: PeerId, notification: &Notification, now: Instant) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.session.stop(notification, "removed from the configuration", now);
+        }
+        self.settle(id, now);
+        let orders = self.peers.get_mut(&id).map(|peer| peer.keeper.abandon());
+        self.keep(id, orders.unwrap_or_default());
+        self.peers.remove(&id);
+        if self.deferral.remove(id) {
+            self.release();
+        }
+        self.trim();
     }
 
     fn apply_multipath(&mut self, old: &Config, changes: &mut Vec<String>) {
@@ -79,14 +87,25 @@ impl Speaker {
 
     fn add_peer(&mut self, config: PeerConfig, changes: &mut Vec<String>, now: Instant) {
         changes.push(format!("neighbor {} added", config.name));
+        self.make_peer(config, false, now);
+    }
+
+    pub(super) fn add_dynamic(&mut self, config: PeerConfig, now: Instant) -> PeerId {
+        self.make_peer(config, true, now)
+    }
+
+    fn make_peer(&mut self, config: PeerConfig, dynamic: bool, now: Instant) -> PeerId {
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
         let mut session = Session::new(self.session_config(&config), self.jitter.split(), now);
-        session.start(now);
-        let peer =
-            Peer { id, config, session, links: Vec::new(), up: None, messages_received: 0, messages_sent: 0 };
+        match &config.shutdown {
+            None => session.start(now),
+            Some(text) => session.stop(&shutdown(text), &shut_down(text), now),
+        }
+        let peer = Peer::new(id, config, dynamic, session, self.config.restart.keeper);
         self.peers.insert(id, peer);
-        self.settle(id);
+        self.settle(id, now);
+        id
     }
 
     fn change_peer(
@@ -98,15 +117,26 @@ impl Speaker {
         now: Instant,
     ) {
         let session_config = self.session_config(&wanted);
+        let keeper = self.config.restart.keeper;
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let old = std::mem::replace(&mut peer.config, wanted);
+        peer.keeper.set_config(keeper);
         let new = &peer.config;
         let name = new.name.clone();
+        if let Some(text) = new.shutdown.clone() {
+            if old.shutdown != new.shutdown {
+                peer.session.stop(&shutdown(&text), &shut_down(&text), now);
+                changes.push(format!("neighbor {name}: shut down"));
+            }
+            peer.session.set_config(session_config);
+            return self.settle(id, now);
+        }
         if restart || renegotiates(&old, new) {
             let notification = Notification::new(code::CEASE, code::cease::CONFIGURATION);
+            // What was learned under the old settings is not kept.
             peer.session.restart(session_config, &notification, "its configuration changed", now);
             changes.push(format!("neighbor {name}: session starts over"));
-            return self.settle(id);
+            return self.settle(id, now);
         }
         let differences = Differences::between(&old, new);
         changes.extend(differences.words().map(|what| format!("neighbor {name}: {what} changed")));
@@ -124,7 +154,7 @@ impl Speaker {
         if port {
             changes.push(format!("neighbor {name}: port changed, for the next connection"));
         }
-        self.settle(id);
+        self.settle(id, now);
     }
 
     /// What lies around this node has perhaps changed: judges every path by it, those already here too. To be called before the first
@@ -138,6 +168,7 @@ impl Speaker {
             if let Some(peer) = self.peers.get_mut(&id) {
                 let over_tunnel = self.topology.tunnel_peer(peer.config.address).is_some();
                 peer.up.iter_mut().for_each(|up| up.over_tunnel |= over_tunnel);
+                peer.away.iter_mut().for_each(|away| away.over_tunnel |= over_tunnel);
             }
             self.judge_again(id);
         }
@@ -149,16 +180,6 @@ impl Speaker {
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
             self.judge_again(id);
             self.review_exports(id);
-        }
-    }
-
-    /// This node is about to go, or stays after all: every peer is told to prefer other ways (RFC 8326). Sessions stay up.
-    pub fn set_shutting_down(&mut self, shutting_down: bool) {
-        if self.shutting_down != shutting_down {
-            self.shutting_down = shutting_down;
-            for id in self.peers.keys().copied().collect::<Vec<_>>() {
-                self.review_exports(id);
-            }
         }
     }
 
@@ -177,11 +198,11 @@ impl Speaker {
         SessionConfig {
             local_asn: self.config.asn,
             router_id: self.config.router_id,
-            remote_asn: peer.asn.into(),
+            remote_asn: peer.asns.clone().unwrap_or_else(|| peer.asn.into()),
             passive: peer.passive,
             hold_time: peer.hold_time,
             families: peer.families,
-            offer: peer.offer.clone(),
+            offer: Offer { restart: self.restart_offer(peer), ..peer.offer.clone() },
         }
     }
 }
@@ -225,7 +246,17 @@ impl Differences {
 /// True if a session under the old settings cannot go on under the new ones.
 fn renegotiates(old: &PeerConfig, new: &PeerConfig) -> bool {
     let agreed = |peer: &PeerConfig| {
-        (peer.asn, peer.hold_time, peer.families, peer.scope, peer.route_reflector_client)
+        let session = (peer.asn, peer.hold_time, peer.families, peer.scope, peer.route_reflector_client);
+        (session, peer.restart, peer.passive, peer.shutdown.is_some())
     };
-    agreed(old) != agreed(new) || old.offer != new.offer
+    agreed(old) != agreed(new) || (&old.offer, &old.asns) != (&new.offer, &new.asns)
+}
+
+fn shutdown(text: &str) -> Notification {
+    Notification::shutdown(code::cease::SHUTDOWN, text)
+}
+
+/// Why the session is idle, for a person.
+fn shut_down(text: &str) -> String {
+    if text.is_empty() { "shut down by the configuration".into() } else { format!("shut down by the configuration: {text}") }
 }

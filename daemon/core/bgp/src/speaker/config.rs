@@ -3,13 +3,20 @@
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
+    time::Duration,
 };
 
 use ipnet::IpNet;
 
 use super::Multipath;
 pub use crate::rib::{Guards, NextHopMode};
-use crate::{Families, fsm::Offer, policy::Policy};
+use crate::{
+    Families,
+    dynamic::Template,
+    fsm::{AsnSet, Offer},
+    policy::Policy,
+    restart::KeeperConfig,
+};
 
 /// The speaker's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +32,53 @@ pub struct Config {
     pub announce: Vec<IpNet>,
     /// How many equal paths are used together.
     pub multipath: Multipath,
+    /// Restarts, ours and those of others.
+    pub restart: RestartConfig,
     /// Unique by name and by address.
     pub peers: Vec<PeerConfig>,
+    /// Who else may become a peer, unique by name.
+    pub dynamic: Vec<DynamicPeers>,
+}
+
+/// Peers that are not configured one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DynamicPeers {
+    /// Who they are.
+    pub template: Template,
+    /// Their settings; name and address are those of whoever comes.
+    pub peer: PeerConfig,
+}
+
+/// Restarts that lose no packet (RFC 4724).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartConfig {
+    /// How long peers should keep our routes, in seconds, at most 4095.
+    pub time: u16,
+    /// Families that the kernel has gone on forwarding by the routes of an earlier run. Counts at the start only.
+    pub forwarding: Families,
+    /// How long we wait after the start for what peers have to tell. Counts at the start only.
+    pub deferral: Duration,
+    /// How long we keep the routes of others.
+    pub keeper: KeeperConfig,
+}
+
+/// What part we take in a peer's restarts and it in ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RestartMode {
+    /// None.
+    #[default]
+    Off,
+    /// We keep its routes; it keeps none of ours.
+    Helper,
+    /// Both keep the other's.
+    Full,
+}
+
+impl Default for RestartConfig {
+    fn default() -> Self {
+        let (time, deferral) = (120, Duration::from_secs(120));
+        Self { time, forwarding: Families::NONE, deferral, keeper: KeeperConfig::default() }
+    }
 }
 
 /// One peer's configuration.
@@ -52,6 +104,10 @@ pub struct PeerConfig {
     pub families: Families,
     /// Capabilities offered, the role among them.
     pub offer: Offer,
+    /// Graceful restart with it.
+    pub restart: RestartMode,
+    /// AS numbers that it may have beside `asn`, where a template admits several.
+    pub asns: Option<AsnSet>,
     /// What is used of what it sends.
     pub import: Arc<Policy>,
     /// What it is sent.
@@ -84,7 +140,16 @@ impl Config {
     /// A speaker without prefixes and peers.
     pub fn new(asn: u32, router_id: Ipv4Addr) -> Self {
         let multipath = Multipath::default();
-        Self { asn, router_id, cluster_id: None, announce: Vec::new(), multipath, peers: Vec::new() }
+        Self {
+            asn,
+            router_id,
+            cluster_id: None,
+            announce: Vec::new(),
+            multipath,
+            restart: RestartConfig::default(),
+            peers: Vec::new(),
+            dynamic: Vec::new(),
+        }
     }
 
     /// The cluster identifier in force.
@@ -114,6 +179,8 @@ impl PeerConfig {
             shutdown: None,
             families: Families::ALL,
             offer: Offer::default(),
+            restart: RestartMode::default(),
+            asns: None,
             import: Policy::none(),
             export: Policy::none(),
             guards: Guards::default(),

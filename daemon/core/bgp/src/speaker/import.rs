@@ -79,7 +79,7 @@ impl Speaker {
     pub(super) fn renew_rules(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let rules = peer.import_rules(&self.config, &self.topology).map(Arc::new);
-        peer.up.iter_mut().for_each(|up| up.rules.clone_from(&rules));
+        peer.rules = rules;
     }
 
     /// The same, and imports every path of the peer again.
@@ -87,7 +87,7 @@ impl Speaker {
         self.renew_rules(id);
         let Some(peer) = self.peers.get(&id) else { return };
         let mut refused = Refusals::new(Arc::clone(&peer.config.name));
-        let Some(rules) = peer.up.as_ref().and_then(|up| up.rules.clone()) else { return };
+        let Some(rules) = peer.rules.clone() else { return };
         let changed = self.rib.reconsider(id, |prefix, received| {
             let imported = rules.import(prefix, received);
             let attributes = imported.effective.as_ref().unwrap_or(received);

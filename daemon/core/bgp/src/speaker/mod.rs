@@ -12,9 +12,13 @@
 
 mod apply;
 mod config;
+mod departure;
+mod dynamic;
 mod import;
+mod orders;
 mod peer;
 mod receive;
+mod restart;
 mod routes;
 mod show;
 
@@ -33,11 +37,16 @@ pub use crate::rib::Multipath;
 use crate::{
     Family,
     adj_out::Changes,
+    dynamic::Members,
     fsm::{Action, Jitter, State},
     rib::{Ineligible, NextHops, Path, Rib, Topology},
-    wire::{Fault, Notification, code, encode_keepalive},
+    restart::{Deferral, Departure},
+    wire::{Fault, Notification, encode_keepalive},
 };
-pub use config::{AddPathSelection, Config, Guards, NextHopMode, PeerConfig};
+pub use config::{
+    AddPathSelection, Config, DynamicPeers, Guards, NextHopMode, PeerConfig, RestartConfig, RestartMode,
+};
+pub use orders::Reset;
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
 use routes::Snapshot;
@@ -117,6 +126,19 @@ pub enum Event {
         /// The limit.
         limit: u32,
     },
+    /// What a restarted peer had announced before is gone: all of it, or what it did not announce again.
+    StaleGone {
+        /// The peer's name.
+        peer: Arc<str>,
+        /// The family.
+        family: Family,
+        /// How many prefixes.
+        prefixes: usize,
+    },
+    /// This node has come back: its own routes are selected and told from now on.
+    RestartOver,
+    /// The drain is through: every session has ended, the peers expect nothing of us any more.
+    Drained,
     /// The peer announces too many paths to one prefix; those above the limit are not taken. One event for each UPDATE.
     TooManyPaths {
         /// The peer's name.
@@ -134,10 +156,12 @@ pub enum Event {
 }
 
 /// Why an incoming connection is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The address is no configured peer's.
     Unknown,
+    /// As many peers as allowed have come by this name's template.
+    Full(Arc<str>),
     /// The peer's session does not want it now.
     Unwanted(&'static str),
 }
@@ -146,6 +170,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("no neighbor is configured with this address"),
+            Self::Full(template) => write!(f, "{template} has as many neighbors as its limit allows"),
             Self::Unwanted(why) => f.write_str(why),
         }
     }
@@ -166,8 +191,12 @@ pub struct Speaker {
     /// Prefixes that the driver has not been told about yet, and how many different ones they were when that was last looked at.
     changed: Vec<IpNet>,
     changed_distinct: usize,
-    /// We are about to go (RFC 8326).
-    shutting_down: bool,
+    /// How far we are on the way out (RFC 8326).
+    departure: Departure,
+    /// Whether this node is still coming back from a restart.
+    deferral: Deferral,
+    /// Peers that are not configured one by one.
+    members: Members,
     seed: Seed,
     jitter: Jitter,
     next_connection: u64,
@@ -190,12 +219,19 @@ impl Speaker {
             snapshot: Snapshot::default(),
             changed: Vec::new(),
             changed_distinct: 0,
-            shutting_down: false,
+            departure: Departure::default(),
+            deferral: Deferral::settled(),
+            members: Members::default(),
             seed: tables,
             jitter: Jitter::new(seed),
             next_connection: 0,
             next_peer: 0,
         };
+        speaker.deferral = Deferral::new(
+            config.restart.forwarding,
+            (0..).zip(&config.peers).filter(|(_, peer)| peer.shutdown.is_none()).map(|(id, _)| PeerId(id)),
+            now + config.restart.deferral,
+        );
         speaker.apply(config, now);
         speaker
     }
@@ -210,10 +246,10 @@ impl Speaker {
         let id = self.new_connection();
         let owner = self.peers.get_mut(&peer)?;
         if !owner.session.handle_connected(id, now) {
-            self.settle(peer);
+            self.settle(peer, now);
             return None;
         }
-        self.attach(peer, id, own);
+        self.attach(peer, id, own, now);
         Some(id)
     }
 
@@ -221,26 +257,26 @@ impl Speaker {
     pub fn handle_dial_failed(&mut self, peer: PeerId, why: &str, now: Instant) {
         if let Some(owner) = self.peers.get_mut(&peer) {
             owner.session.handle_dial_failed(why, now);
-            self.settle(peer);
+            self.settle(peer, now);
         }
     }
 
-    /// Somebody connected.
+    /// Somebody connected; `scope` is the index of the interface, where the address is link-local.
     ///
     /// # Errors
     /// Why the connection should be closed without a word.
     pub fn handle_accepted(
         &mut self,
         remote: IpAddr,
+        scope: Option<u32>,
         own: NextHops,
         now: Instant,
     ) -> Result<ConnectionId, Refused> {
+        let peer = self.peer_at(remote, scope, now)?;
         let id = self.new_connection();
-        let found = self.peers.values_mut().find(|peer| peer.config.address == remote);
-        let owner = found.ok_or(Refused::Unknown)?;
+        let owner = self.peers.get_mut(&peer).ok_or(Refused::Unknown)?;
         owner.session.handle_accepted(id, now).map_err(Refused::Unwanted)?;
-        let peer = owner.id;
-        self.attach(peer, id, own);
+        self.attach(peer, id, own, now);
         Ok(id)
     }
 
@@ -249,7 +285,7 @@ impl Speaker {
         let Some(peer) = self.owners.get(&connection).copied() else { return };
         if let Some(owner) = self.peers.get_mut(&peer) {
             owner.session.handle_closed(connection, why, now);
-            self.settle(peer);
+            self.settle(peer, now);
         }
     }
 
@@ -259,13 +295,27 @@ impl Speaker {
             if let Some(peer) = self.peers.get_mut(&id) {
                 peer.session.handle_timeout(now);
             }
-            self.settle(id);
+            self.settle_actions(id, now);
+            self.restart_timeout(id, now);
         }
+        self.deferral_timeout(now);
+        self.departure_timeout(now);
+        self.dynamic_timeout(now);
+        self.trim();
     }
 
     /// When to call [`Speaker::handle_timeout`], and what for.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        self.peers.values().filter_map(|peer| peer.session.poll_timeout()).min_by_key(|(at, _)| *at)
+        let sessions = self.peers.values().filter_map(|peer| peer.session.poll_timeout());
+        let kept = self.peers.values().filter_map(|peer| peer.keeper.poll_timeout());
+        let refreshed = self.peers.values().filter_map(|peer| peer.up.as_ref()?.refresh.poll_timeout());
+        sessions
+            .chain(kept.map(|at| (at, "stale routes")))
+            .chain(refreshed.map(|at| (at, "route refresh")))
+            .chain(self.deferral.poll_timeout().map(|at| (at, "deferred selection")))
+            .chain(self.departure.poll_timeout().map(|at| (at, "drain")))
+            .chain(self.members.poll_timeout().map(|at| (at, "dynamic peers")))
+            .min_by_key(|(at, _)| *at)
     }
 
     /// Next event.
@@ -275,7 +325,8 @@ impl Speaker {
 
     /// Connections that have something to send.
     pub fn pending_connections(&self) -> Vec<ConnectionId> {
-        self.peers.values().flat_map(|peer| peer.pending(&self.changes)).collect()
+        let changes = (!self.deferral.defers()).then_some(&self.changes);
+        self.peers.values().flat_map(|peer| peer.pending(changes)).collect()
     }
 
     /// Every path to a prefix, with its verdict.
@@ -305,43 +356,32 @@ impl Speaker {
         self.peers.values().all(Peer::synchronized)
     }
 
-    /// Ends every session with Cease/Administrative Shutdown and this text (RFC 9003).
-    pub fn shut_down(&mut self, text: &str, now: Instant) {
-        let notification = Notification::shutdown(code::cease::SHUTDOWN, text);
-        for id in self.peers.keys().copied().collect::<Vec<_>>() {
-            if let Some(peer) = self.peers.get_mut(&id) {
-                peer.session.stop(&notification, "administratively shut down", now);
-            }
-            self.settle(id);
-        }
-    }
-
     fn new_connection(&mut self) -> ConnectionId {
         self.next_connection += 1;
         ConnectionId(self.next_connection)
     }
 
-    fn attach(&mut self, peer: PeerId, id: ConnectionId, own: NextHops) {
+    fn attach(&mut self, peer: PeerId, id: ConnectionId, own: NextHops, now: Instant) {
         self.owners.insert(id, peer);
         if let Some(owner) = self.peers.get_mut(&peer) {
             owner.links.push(Link::new(id, own));
         }
-        self.settle(peer);
+        self.settle(peer, now);
     }
 
     /// Carries out what a peer's session decided, until it wants nothing more.
-    fn settle(&mut self, id: PeerId) {
-        self.settle_actions(id);
+    fn settle(&mut self, id: PeerId, now: Instant) {
+        self.settle_actions(id, now);
         self.trim();
     }
 
-    fn settle_actions(&mut self, id: PeerId) {
+    fn settle_actions(&mut self, id: PeerId, now: Instant) {
         while let Some(action) = self.peers.get_mut(&id).and_then(|peer| peer.session.poll_action()) {
-            self.carry_out(id, action);
+            self.carry_out(id, action, now);
         }
     }
 
-    fn carry_out(&mut self, id: PeerId, action: Action) {
+    fn carry_out(&mut self, id: PeerId, action: Action, now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         match action {
             Action::Dial => {
@@ -363,8 +403,8 @@ impl Speaker {
                 }
             }
             Action::Close(connection, notification) => self.close(id, connection, notification),
-            Action::Up(connection, negotiated) => self.up(id, connection, negotiated),
-            Action::Down(..) => self.down(id),
+            Action::Up(connection, negotiated) => self.up(id, connection, negotiated, now),
+            Action::Down(_, ending) => self.down(id, ending, now),
             Action::Changed { from, to } => {
                 let (name, reason) = (Arc::clone(&peer.config.name), peer.session.reason());
                 self.events.push_back(Event::StateChanged { peer: name, from, to, reason });

@@ -11,6 +11,9 @@ use crate::{
     Families,
     adj_out::{AdjOut, Changes},
     fsm::{Negotiated, Session, State},
+    refresh::Refresh,
+    restart::{Keeper, KeeperConfig},
+    wire::Role,
     rib::{Counts, ExportCache, ExportTarget, ImportRules, Neighbor, NextHopRule, NextHops, Topology},
 };
 
@@ -18,9 +21,17 @@ use crate::{
 pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) config: PeerConfig,
+    /// A template made it.
+    pub(super) dynamic: bool,
     pub(super) session: Session,
     pub(super) links: Vec<Link>,
     pub(super) up: Option<Up>,
+    /// What becomes of its routes when its session ends.
+    pub(super) keeper: Keeper,
+    /// Where the routes that outlive its session come from.
+    pub(super) away: Option<Origin>,
+    /// What its paths are judged by; made when the session comes up, and again when anything of it changes.
+    pub(super) rules: Option<Arc<ImportRules>>,
     pub(super) messages_received: u64,
     pub(super) messages_sent: u64,
 }
@@ -53,12 +64,32 @@ pub(super) struct Up {
     /// What it was told and has to be told.
     pub(super) out: AdjOut,
     pub(super) exports: ExportCache,
-    /// What its paths are judged by; made when the session comes up, and again when anything of it changes.
-    pub(super) rules: Option<Arc<ImportRules>>,
     /// Families whose End-of-RIB has come.
     pub(super) end_of_rib: Families,
+    /// Families that it is sending once more.
+    pub(super) refresh: Refresh,
     /// Since it came up it has led over the tunnel, perhaps not now.
     pub(super) over_tunnel: bool,
+}
+
+/// What rules for import need to know of the session that brought the routes, and still need when it is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) neighbor: Arc<Neighbor>,
+    own: NextHops,
+    role: Option<Role>,
+    pub(super) over_tunnel: bool,
+}
+
+impl Up {
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            neighbor: Arc::clone(&self.neighbor),
+            own: self.own,
+            role: self.negotiated.role,
+            over_tunnel: self.over_tunnel,
+        }
+    }
 }
 
 /// A peer's state, for showing.
@@ -111,12 +142,27 @@ pub struct PeerStatus {
 }
 
 impl Peer {
+    pub(super) fn new(
+        id: PeerId,
+        config: PeerConfig,
+        dynamic: bool,
+        session: Session,
+        keeper: KeeperConfig,
+    ) -> Self {
+        let keeper = Keeper::new(keeper);
+        let (links, up, away, rules) = Default::default();
+        let (messages_received, messages_sent) = (0, 0);
+        Self { id, config, dynamic, session, links, up, keeper, away, rules, messages_received, messages_sent }
+    }
+
     pub(super) fn link(&mut self, connection: ConnectionId) -> Option<&mut Link> {
         self.links.iter_mut().find(|link| link.id == connection)
     }
 
-    pub(super) fn pending(&self, changes: &Changes) -> impl Iterator<Item = ConnectionId> {
-        let routes = self.up.as_ref().filter(|_| self.has_routes(changes)).map(|up| up.connection);
+    /// `changes`: none while routes are kept back.
+    pub(super) fn pending(&self, changes: Option<&Changes>) -> impl Iterator<Item = ConnectionId> {
+        let has_routes = changes.is_some_and(|changes| self.has_routes(changes));
+        let routes = self.up.as_ref().filter(|_| has_routes).map(|up| up.connection);
         self.links
             .iter()
             .filter(move |link| !link.control.is_empty() || routes == Some(link.id))
@@ -128,18 +174,18 @@ impl Peer {
     }
 
     pub(super) fn import_rules(&self, config: &Config, topology: &Arc<Topology>) -> Option<ImportRules> {
-        let up = self.up.as_ref()?;
-        let (address, external) = (self.config.address, up.neighbor.external);
+        let origin = self.up.as_ref().map(Up::origin).or_else(|| self.away.clone())?;
+        let (address, external) = (self.config.address, origin.neighbor.external);
         Some(ImportRules {
             local_asn: config.asn,
             router_id: config.router_id,
             cluster_id: config.cluster_id(),
-            own: up.own,
-            neighbor: Arc::clone(&up.neighbor),
+            own: origin.own,
+            neighbor: Arc::clone(&origin.neighbor),
             guards: self.config.guards,
-            role: up.negotiated.role,
+            role: origin.role,
             policy: Arc::clone(&self.config.import),
-            next_hops: NextHopRule::new(Arc::clone(topology), address, external, up.over_tunnel),
+            next_hops: NextHopRule::new(Arc::clone(topology), address, external, origin.over_tunnel),
         })
     }
 
@@ -149,7 +195,7 @@ impl Peer {
             peer: self.id,
             address: self.config.address,
             router_id: up.neighbor.router_id,
-            asn: self.config.asn,
+            asn: up.neighbor.asn,
             external: up.neighbor.external,
             client: up.neighbor.client,
             local_asn: config.asn,

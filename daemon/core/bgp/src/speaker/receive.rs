@@ -7,8 +7,9 @@ use super::{
     import::{Known, Refusals},
 };
 use crate::{
-    Family,
+    Families, Family,
     fsm::Input,
+    refresh,
     rib::{ImportRules, TooManyPaths},
     wire::{Announcement, Frame, MessageType, Nlri, Notification, Open, RouteRefresh, Update, frame},
 };
@@ -27,7 +28,7 @@ impl Speaker {
         if let Some(link) = self.peers.get_mut(&id).and_then(|peer| peer.link(connection)) {
             link.input = input;
         }
-        self.settle(id);
+        self.settle(id, now);
     }
 
     /// Handles every complete message, as long as the connection stands; returns how many bytes that were.
@@ -68,10 +69,10 @@ impl Speaker {
             Ok(input) => peer.session.handle_input(connection, input, now),
         }
         // What comes next, this message's content too, is judged by what the message changed.
-        self.settle_actions(id);
+        self.settle_actions(id, now);
         match message.kind {
             MessageType::Update => self.handle_update(id, connection, message.body, now),
-            MessageType::RouteRefresh => self.handle_refresh(id, connection, message.body),
+            MessageType::RouteRefresh => self.handle_refresh(id, connection, message.body, now),
             _ => {}
         }
     }
@@ -87,34 +88,39 @@ impl Speaker {
 
     /// A request, or a mark around an answer to ours. Families and subtypes that we do not know are ignored (RFC 2918 section 4, RFC
     /// 7313 section 5).
-    fn handle_refresh(&mut self, id: PeerId, connection: ConnectionId, body: &[u8]) {
+    fn handle_refresh(&mut self, id: PeerId, connection: ConnectionId, body: &[u8], now: Instant) {
         let Ok(message) = RouteRefresh::decode(body) else { return };
-        let Some(up) = self.peers.get(&id).and_then(|peer| peer.up.as_ref()) else { return };
-        let family = Family::from_codes(message.afi, message.safi);
-        let family = family.filter(|family| up.negotiated.families.contains(*family));
-        let Some(family) = family.filter(|_| up.connection == connection) else { return };
-        match (message.subtype, up.negotiated.enhanced_refresh) {
-            (0, _) => self.refresh_exports(id, family),
-            (1, true) => self.rib.begin_refresh(id, family),
-            (2, true) => {
-                let gone = self.rib.end_refresh(id, family);
-                self.note_all(gone);
-            }
-            _ => {}
+        let Some(up) = self.peers.get_mut(&id).and_then(|peer| peer.up.as_mut()) else { return };
+        if up.connection != connection {
+            return;
         }
+        match up.refresh.handle_message(message, now) {
+            Some(refresh::Order::SendAll(family)) => self.refresh_exports(id, family),
+            Some(refresh::Order::Mark(family)) => self.rib.begin_refresh(id, family),
+            Some(refresh::Order::Sweep(family)) => self.sweep_refresh(id, family),
+            None => {}
+        }
+    }
+
+    fn sweep_refresh(&mut self, id: PeerId, family: Family) {
+        let gone = self.rib.end_refresh(id, family);
+        self.note_all(gone);
+    }
+
+    /// The peer did not end a refresh in time: what it has not announced again is gone.
+    pub(super) fn refresh_timeout(&mut self, id: PeerId, now: Instant) {
+        let up = self.peers.get_mut(&id).and_then(|peer| peer.up.as_mut());
+        let due = up.map_or(Families::NONE, |up| up.refresh.handle_timeout(now));
+        due.iter().for_each(|family| self.sweep_refresh(id, family));
     }
 
     fn apply_update(&mut self, id: PeerId, update: Update, now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let name = Arc::clone(&peer.config.name);
-        let Some(up) = &mut peer.up else { return };
-        let Some(rules) = up.rules.clone() else { return };
+        let Some(rules) = peer.rules.clone() else { return };
         // One event for each message, however many faults it is stuffed with.
         if let Some(fault) = update.faults.into_iter().max_by_key(|fault| fault.disposition) {
             self.events.push_back(Event::UpdateFault { peer: Arc::clone(&name), fault });
-        }
-        if let Some(family) = update.end_of_rib {
-            up.end_of_rib.insert(family);
         }
         for Nlri { prefix, path_id } in update.withdrawn {
             let change = self.rib.withdraw(prefix, Some(id), path_id);
@@ -125,6 +131,9 @@ impl Speaker {
             self.announce(&rules, announcement, &mut refused);
         }
         self.events.extend(refused.events());
+        if let Some(family) = update.end_of_rib {
+            self.end_of_rib(id, family);
+        }
         self.check_prefix_limit(id, now);
     }
 
@@ -158,6 +167,6 @@ impl Speaker {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.session.handle_error(connection, notification, now);
         }
-        self.settle_actions(id);
+        self.settle_actions(id, now);
     }
 }

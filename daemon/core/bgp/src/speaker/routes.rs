@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Weak},
+    time::Instant,
 };
 
 use ipnet::IpNet;
@@ -12,6 +13,7 @@ use crate::{
     Families, Family,
     adj_out::{AdjOut, Changes, Cursor, Format, Sent},
     fsm::Negotiated,
+    refresh::Refresh,
     rib::{Change, ExportCache, ExportTarget, Neighbor, Rib, Source, Verdict},
     wire::{Attributes, Peering},
 };
@@ -48,8 +50,12 @@ fn by_attributes(rib: &Rib) -> Arc<[IpNet]> {
 }
 
 impl Speaker {
-    /// Prefixes whose paths changed since the last call, in the order in which they did; some perhaps twice.
+    /// Prefixes whose paths changed since the last call, in the order in which they did; some perhaps twice. None while
+    /// [`Speaker::defers`].
     pub fn take_changed(&mut self) -> Vec<IpNet> {
+        if self.deferral.defers() {
+            return Vec::new();
+        }
         self.changed_distinct = 0;
         std::mem::take(&mut self.changed)
     }
@@ -61,7 +67,7 @@ impl Speaker {
         let Some(peer) = self.peers.get_mut(&id) else { return false };
         let control = peer.link(connection).map(|link| std::mem::take(&mut link.control));
         out.extend(control.unwrap_or_default());
-        if peer.up.as_ref().is_some_and(|up| up.connection == connection) {
+        if !self.deferral.defers() && peer.up.as_ref().is_some_and(|up| up.connection == connection) {
             self.transmit_routes(id, out);
         }
         if let Some(peer) = self.peers.get_mut(&id) {
@@ -71,9 +77,9 @@ impl Speaker {
     }
 
     fn transmit_routes(&mut self, id: PeerId, out: &mut Vec<u8>) {
-        let Self { peers, rib, changes, config, .. } = self;
+        let Self { peers, rib, changes, config, departure, .. } = self;
         let Some(peer) = peers.get_mut(&id) else { return };
-        let target = peer.export_target(config, self.shutting_down);
+        let target = peer.export_target(config, departure.is_draining());
         let (Some(target), Some(up)) = (target, peer.up.as_mut()) else { return };
         let held_back = up.out.held_back();
         let Up { out: adj_out, exports, negotiated, .. } = up;
@@ -107,7 +113,7 @@ impl Speaker {
         }
     }
 
-    pub(super) fn up(&mut self, id: PeerId, connection: ConnectionId, negotiated: Arc<Negotiated>) {
+    pub(super) fn up(&mut self, id: PeerId, connection: ConnectionId, negotiated: Arc<Negotiated>, now: Instant) {
         let (prefixes, at) = self.snapshot.take(&self.rib, &self.changes);
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let own = peer.link(connection).map(|link| link.own).unwrap_or_default();
@@ -117,7 +123,7 @@ impl Speaker {
             name: Arc::clone(&config.name),
             address: config.address,
             router_id: negotiated.remote_router_id,
-            asn: config.asn,
+            asn: negotiated.remote_asn,
             external: negotiated.peering != Peering::Internal,
             client: config.route_reflector_client,
         });
@@ -130,6 +136,8 @@ impl Speaker {
         let over_tunnel = self.topology.tunnel_peer(config.address).is_some();
         let exports = ExportCache::default();
         let end_of_rib = Families::NONE;
+        let refresh = Refresh::new(&negotiated);
+        let agreed = Arc::clone(&negotiated);
         peer.up = Some(Up {
             connection,
             neighbor,
@@ -138,17 +146,18 @@ impl Speaker {
             out,
             exports,
             end_of_rib,
+            refresh,
             over_tunnel,
-            rules: None,
         });
+        peer.away = None;
+        let orders = peer.keeper.handle_up(&agreed, now);
+        let address = peer.config.address;
+        self.keep(id, orders);
+        self.members.handle_up(address);
         self.renew_rules(id);
-    }
-
-    pub(super) fn down(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        peer.up = None;
-        let changed = self.rib.withdraw_peer(id);
-        self.note_all(changed);
+        if self.deferral.handle_up(id, &agreed) {
+            self.release();
+        }
     }
 
     /// Writes down what changed, for the peers and for the driver.

@@ -47,7 +47,7 @@ impl Speaker {
     fn report(&self, prefix: IpNet, path: &Path, comparison: Option<Comparison>) -> PathReport {
         let neighbor = path.source().neighbor();
         let peer = neighbor.and_then(|neighbor| self.peers.get(&neighbor.id));
-        let rules = peer.and_then(|peer| peer.up.as_ref()).and_then(|up| up.rules.as_ref());
+        let rules = peer.and_then(|peer| peer.rules.as_ref());
         let import = rules
             .map(|rules| (Arc::clone(rules.policy.name()), rules.explain(prefix, path.bundle().received())));
         let peer = neighbor.map(|neighbor| Arc::clone(&neighbor.name));
@@ -57,7 +57,7 @@ impl Speaker {
     /// What the established peer of this name is told of a prefix. `None`: there is no such peer.
     pub fn explain_export(&self, peer: &str, prefix: IpNet) -> Option<ExportReport> {
         let peer = self.established(peer)?;
-        let target = peer.export_target(&self.config, self.shutting_down)?;
+        let target = peer.export_target(&self.config, self.departure.is_draining())?;
         let best = self.rib.best(prefix).map(|path| path.bundle());
         Some(ExportReport {
             told: peer.up.as_ref()?.out.told(prefix),

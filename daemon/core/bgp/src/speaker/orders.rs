@@ -1,0 +1,78 @@
+//! What an operator, or another part of this node, orders about one peer.
+
+use std::time::Instant;
+
+use super::{Peer, PeerId, Speaker};
+use crate::Family;
+
+/// Kinds of reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// The session ends with Cease/Administrative Reset and starts over; a hold-down ends, too.
+    Hard,
+    /// What the peer sent is judged again, and it is asked to send it again where it can.
+    SoftIn,
+    /// The peer is sent everything again.
+    SoftOut,
+}
+
+impl Speaker {
+    /// Resets the peer of this name. False: there is none.
+    pub fn reset(&mut self, peer: &str, reset: Reset, now: Instant) -> bool {
+        let Some(id) = self.id_of(peer) else { return false };
+        match reset {
+            Reset::Hard => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.session.clear("reset by an operator", now);
+                }
+            }
+            Reset::SoftIn => {
+                self.judge_again(id);
+                self.ask_again(id);
+            }
+            Reset::SoftOut => Family::ALL.into_iter().for_each(|family| self.refresh_exports(id, family)),
+        }
+        self.settle(id, now);
+        true
+    }
+
+    /// The path to the peer of this name is dead, as BFD found (RFC 5882): its session ends with Cease/BFD Down (RFC 9384), and what
+    /// was kept of it over a restart goes, too, unless it is configured to stay.
+    pub fn handle_path_down(&mut self, peer: &str, why: &str, now: Instant) {
+        let Some(id) = self.id_of(peer) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.session.handle_path_down(why, now);
+        self.settle_actions(id, now);
+        let orders = self.peers.get_mut(&id).map(|peer| peer.keeper.handle_path_down());
+        self.keep(id, orders.unwrap_or_default());
+        self.trim();
+    }
+
+    /// The link to the peer of this name is down: nothing can be said on it any more.
+    pub fn handle_link_down(&mut self, peer: &str, why: &str, now: Instant) {
+        let Some(id) = self.id_of(peer) else { return };
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.session.handle_link_down(why, now);
+        }
+        self.settle_actions(id, now);
+        let orders = self.peers.get_mut(&id).map(|peer| peer.keeper.abandon());
+        self.keep(id, orders.unwrap_or_default());
+        self.trim();
+    }
+
+    fn ask_again(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let Some(up) = &peer.up else { return };
+        let requests: Vec<_> =
+            Family::ALL.into_iter().filter_map(|family| up.refresh.ask(family)).collect();
+        let connection = up.connection;
+        let Some(link) = peer.link(connection) else { return };
+        // Four octets always fit.
+        let encoded = requests.iter().filter(|request| request.encode(&mut link.control).is_ok()).count();
+        peer.messages_sent += encoded as u64;
+    }
+
+    pub(super) fn id_of(&self, name: &str) -> Option<PeerId> {
+        self.peers.values().find(|peer| *peer.config.name == *name).map(|peer: &Peer| peer.id)
+    }
+}

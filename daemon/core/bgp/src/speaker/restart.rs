@@ -1,0 +1,109 @@
+//! Graceful restart in the speaker: what the pure machines of [`crate::restart`] decide is done to routes and sessions.
+//!
+//! While this node comes back and its kernel goes on forwarding, nothing is selected for others to see: neither the driver nor the
+//! peers are told of routes before all peers have told theirs, or the time is over (RFC 4724 section 4.1).
+
+use std::{sync::Arc, time::Instant};
+
+use super::{Event, PeerConfig, PeerId, RestartMode, Speaker};
+use crate::{
+    Families, Family,
+    fsm::{Ending, RestartOffer},
+    restart::Order,
+};
+
+impl Speaker {
+    /// True while routes are kept back because this node has just come back and its peers have not told all.
+    pub fn defers(&self) -> bool {
+        self.deferral.defers()
+    }
+
+    /// Names of the peers that are waited for.
+    pub fn waiting_for(&self) -> Vec<Arc<str>> {
+        self.deferral.waiting_for().filter_map(|id| self.peer_name(id).cloned()).collect()
+    }
+
+    /// The session is gone: its routes go, or stay for as long as graceful restart says.
+    pub(super) fn down(&mut self, id: PeerId, ending: Ending, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let Some(up) = peer.up.take() else { return };
+        peer.away = Some(up.origin());
+        let orders = peer.keeper.handle_down(ending, &up.negotiated, now);
+        let address = peer.config.address;
+        self.keep(id, orders);
+        self.deferral.handle_down(id);
+        self.members.handle_down(address, now);
+    }
+
+    pub(super) fn end_of_rib(&mut self, id: PeerId, family: Family) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if let Some(up) = &mut peer.up {
+            up.end_of_rib.insert(family);
+            up.refresh.handle_end_of_rib(family);
+        }
+        let orders = peer.keeper.handle_end_of_rib(family);
+        self.keep(id, orders);
+        if self.deferral.handle_end_of_rib(id, family) {
+            self.release();
+        }
+    }
+
+    pub(super) fn restart_timeout(&mut self, id: PeerId, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let orders = peer.keeper.handle_timeout(now);
+        self.keep(id, orders);
+        self.refresh_timeout(id, now);
+    }
+
+    pub(super) fn deferral_timeout(&mut self, now: Instant) {
+        if self.deferral.handle_timeout(now) {
+            self.release();
+        }
+        self.renew_restart_offers();
+    }
+
+    /// Does to a peer's routes what its keeper ordered.
+    pub(super) fn keep(&mut self, id: PeerId, orders: Vec<Order>) {
+        for order in orders {
+            let (family, changed) = match order {
+                Order::Mark(family) => (None, self.rib.mark_stale(id, Families::from_iter([family]))),
+                Order::Sweep(family) => (Some(family), self.rib.sweep_stale(id, Families::from_iter([family]))),
+                Order::Drop(family) => (Some(family), self.rib.withdraw_peer(id, Families::from_iter([family]))),
+            };
+            let prefixes = changed.len();
+            self.note_all(changed);
+            let Some(peer) = self.peers.get_mut(&id) else { return };
+            if let Some(family) = family.filter(|_| prefixes > 0) {
+                self.events.push_back(Event::StaleGone { peer: Arc::clone(&peer.config.name), family, prefixes });
+            }
+            if peer.up.is_none() && peer.keeper.stale().is_empty() {
+                (peer.away, peer.rules) = (None, None);
+            }
+        }
+    }
+
+    /// This node has come back: everything that was kept back is told.
+    pub(super) fn release(&mut self) {
+        self.events.push_back(Event::RestartOver);
+        self.renew_restart_offers();
+    }
+
+    /// What the next OPENs say about our restart depends on whether it is over.
+    pub(super) fn renew_restart_offers(&mut self) {
+        for id in self.peers.keys().copied().collect::<Vec<_>>() {
+            let Some(peer) = self.peers.get(&id) else { continue };
+            let offer = self.restart_offer(&peer.config);
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.session.set_restart_offer(offer);
+            }
+        }
+    }
+
+    pub(super) fn restart_offer(&self, peer: &PeerConfig) -> Option<RestartOffer> {
+        match peer.restart {
+            RestartMode::Off => None,
+            RestartMode::Helper => Some(RestartOffer::HELPER),
+            RestartMode::Full => Some(self.deferral.offer(self.config.restart.time)),
+        }
+    }
+}
