@@ -5,6 +5,7 @@
 //! (RFC 7606) come back inside [`Update`]. Encoders append to a buffer and fail rather than cut a length short.
 
 mod as_path;
+mod attribute_rules;
 mod attributes;
 mod encode;
 mod encode_attributes;
