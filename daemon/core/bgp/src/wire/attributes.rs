@@ -234,6 +234,26 @@ pub(super) struct Raw<'a> {
     pub(super) value: &'a [u8],
 }
 
+impl Raw<'_> {
+    /// The attribute as a NOTIFICATION quotes it (RFC 4271 section 6.3).
+    pub(super) fn to_data(self) -> Vec<u8> {
+        let length = self.value.len();
+        let mut data = Vec::with_capacity(4 + length);
+        match u8::try_from(length) {
+            Ok(short) if self.flags & flag::EXTENDED_LENGTH == 0 => {
+                data.extend_from_slice(&[self.flags, self.code, short]);
+            }
+            _ => {
+                data.extend_from_slice(&[self.flags | flag::EXTENDED_LENGTH, self.code]);
+                // Its own length field had two octets at most.
+                data.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+            }
+        }
+        data.extend_from_slice(self.value);
+        data
+    }
+}
+
 /// The attribute field, cut at every attribute's end as far as that goes.
 pub(super) struct Field<'a> {
     whole: &'a [u8],

@@ -128,8 +128,8 @@ fn bad_network() -> Notification {
     Notification::new(code::UPDATE, code::update::NETWORK_FIELD)
 }
 
-fn bad_optional() -> Notification {
-    Notification::new(code::UPDATE, code::update::OPTIONAL_ATTRIBUTE)
+fn bad_optional(raw: Raw<'_>) -> Notification {
+    Notification::with_data(code::UPDATE, code::update::OPTIONAL_ATTRIBUTE, raw.to_data())
 }
 
 /// Every prefix of the message, wherever it stands.
@@ -164,41 +164,42 @@ impl Located {
             located.reached.clear();
         }
         if let Some(raw) = only(field, kind::MP_UNREACH)? {
-            located.add_mp_unreach(raw.value, context)?;
+            located.add_mp_unreach(raw.value, context).ok_or_else(|| bad_optional(raw))?;
         }
         if let Some(raw) = only(field, kind::MP_REACH)? {
             located.mp_reach = true;
-            located.add_mp_reach(raw.value, context)?;
+            located.add_mp_reach(raw.value, context).ok_or_else(|| bad_optional(raw))?;
         }
         Ok(located)
     }
 
-    fn add_mp_unreach(&mut self, value: &[u8], context: &UpdateContext) -> Result<(), Notification> {
+    /// `None`: it cannot be cut into prefixes.
+    fn add_mp_unreach(&mut self, value: &[u8], context: &UpdateContext) -> Option<()> {
         let mut reader = Reader::new(value);
-        let (afi, safi) = reader.u16().zip(reader.u8()).ok_or_else(bad_optional)?;
+        let (afi, safi) = reader.u16().zip(reader.u8())?;
         let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
-            return Ok(());
+            return Some(());
         };
-        let prefixes = nlri::decode(reader.rest(), family, context.add_path.contains(family))
-            .ok_or_else(bad_optional)?;
+        let prefixes = nlri::decode(reader.rest(), family, context.add_path.contains(family))?;
         self.mp_unreach = prefixes.is_empty().then_some(family);
         self.withdrawn.extend(prefixes);
-        Ok(())
+        Some(())
     }
 
-    fn add_mp_reach(&mut self, value: &[u8], context: &UpdateContext) -> Result<(), Notification> {
+    /// `None`: it cannot be cut into prefixes, or its next hop has a length that the family does not have.
+    fn add_mp_reach(&mut self, value: &[u8], context: &UpdateContext) -> Option<()> {
         let mut reader = Reader::new(value);
-        let (afi, safi) = reader.u16().zip(reader.u8()).ok_or_else(bad_optional)?;
-        let next_hop = reader.short_block().ok_or_else(bad_optional)?;
-        let _reserved = reader.u8().ok_or_else(bad_optional)?;
+        let (afi, safi) = reader.u16().zip(reader.u8())?;
+        let next_hop = reader.short_block()?;
+        let _reserved = reader.u8()?;
         let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
-            return Ok(());
+            return Some(());
         };
         let path_ids = context.add_path.contains(family);
-        self.mp_reached = nlri::decode(reader.rest(), family, path_ids).ok_or_else(bad_optional)?;
+        self.mp_reached = nlri::decode(reader.rest(), family, path_ids)?;
         let extended = context.extended_next_hop;
-        self.mp_next_hop = mp_next_hop(family, next_hop, extended).ok_or_else(bad_optional)?;
-        Ok(())
+        self.mp_next_hop = mp_next_hop(family, next_hop, extended)?;
+        Some(())
     }
 
     fn reaches_something(&self) -> bool {
