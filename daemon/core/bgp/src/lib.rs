@@ -4,14 +4,16 @@
 //! ([`adj_out::AdjOut`]). [`wire`] turns bytes into messages that cannot be wrong and back. Nothing here opens a socket, reads a
 //! clock or draws a random number: time is an argument, and randomness comes from a seed.
 //!
-//! RFCs: 4271 (BGP-4), 4760 (other address families), 5492 (capabilities), 6793 (4-octet AS numbers), 6286 (identifiers), 6608 (FSM
-//! error subcodes), 7606 (error handling), 7607 (AS 0), 9774 (no AS_SET), 1997 (communities), 2545 (IPv6 next hops), 4486 and 9003 (Cease),
-//! 4724 section 2 (End-of-RIB), 8212 (no policy, no routes), 9072 (long OPEN), 9687 (send hold timer).
+//! RFCs: 4271 (BGP-4), 4760 (other address families), 5492 (capabilities), 6793 (4-octet AS numbers), 6286 (identifiers), 6608
+//! (FSM error subcodes), 7606 (error handling), 7607 (AS 0), 9774 (no AS_SET), 1997 (communities), 2545 (IPv6 next hops), 4486
+//! and 9003 (Cease), 4724 section 2 (End-of-RIB), 8212 (no policy, no routes), 9072 (long OPEN), 7911 (path identifiers), 8092
+//! (large communities), 8950 (IPv6 next hops for IPv4), 9234 (roles), 6396 (table dumps), 9687 (send hold timer).
 #![forbid(unsafe_code)]
 
 pub mod adj_out;
 mod family;
 pub mod fsm;
+pub mod mrt;
 pub mod rib;
 pub mod speaker;
 pub mod wire;
