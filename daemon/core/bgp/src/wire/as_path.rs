@@ -51,27 +51,50 @@ impl AsPath {
         Self([&[asn], &*self.0].concat().into())
     }
 
-    /// Decodes AS_PATH or AS4_PATH.
+    /// Decodes AS_PATH.
     ///
     /// # Errors
     /// What is wrong: unknown or empty or truncated segment, a set, a confederation, AS 0 (RFC 7606 section 7.2, 7607, 9774).
     pub(super) fn decode(value: &[u8], four_octet: bool) -> Result<Self, PathFault> {
+        Self::read(value, four_octet, |kind| match kind {
+            AS_SEQUENCE => Ok(true),
+            AS_SET | CONFED_SET => Err(PathFault::Set),
+            CONFED_SEQUENCE => Err(PathFault::Confederation),
+            _ => Err(PathFault::UnknownSegment),
+        })
+    }
+
+    /// Decodes AS4_PATH. Confederation sequences should not be there, and are passed over (RFC 6793 section 6).
+    ///
+    /// # Errors
+    /// As for AS_PATH.
+    pub(super) fn decode_as4(value: &[u8]) -> Result<Self, PathFault> {
+        Self::read(value, true, |kind| match kind {
+            AS_SEQUENCE => Ok(true),
+            CONFED_SEQUENCE => Ok(false),
+            AS_SET | CONFED_SET => Err(PathFault::Set),
+            _ => Err(PathFault::UnknownSegment),
+        })
+    }
+
+    /// Reads the segments; `take` says of a type whether its members count.
+    fn read(
+        value: &[u8],
+        four_octet: bool,
+        take: impl Fn(u8) -> Result<bool, PathFault>,
+    ) -> Result<Self, PathFault> {
+        let width = if four_octet { 4 } else { 2 };
         let mut reader = Reader::new(value);
-        let mut asns = Vec::new();
+        let mut asns = Vec::with_capacity(value.len() / width);
         while let Some(kind) = reader.u8() {
             let count = reader.u8().ok_or(PathFault::Truncated)?;
-            match kind {
-                AS_SEQUENCE => {}
-                AS_SET | CONFED_SET => return Err(PathFault::Set),
-                CONFED_SEQUENCE => return Err(PathFault::Confederation),
-                _ => return Err(PathFault::UnknownSegment),
-            }
+            let counts = take(kind)?;
             if count == 0 {
                 return Err(PathFault::EmptySegment);
             }
-            for _ in 0..count {
-                let asn = if four_octet { reader.u32() } else { reader.u16().map(u32::from) };
-                asns.push(asn.ok_or(PathFault::Truncated)?);
+            let members = reader.take(usize::from(count) * width).ok_or(PathFault::Truncated)?;
+            if counts {
+                push_members(members, four_octet, &mut asns);
             }
         }
         if asns.contains(&0) {
@@ -111,6 +134,14 @@ impl AsPath {
         let Some(four) = four.filter(|four| four.len() <= self.len()) else { return self };
         let leading = self.len() - four.len();
         Self([&self.0[..leading], &*four.0].concat().into())
+    }
+}
+
+fn push_members(members: &[u8], four_octet: bool, asns: &mut Vec<u32>) {
+    if four_octet {
+        asns.extend(members.as_chunks::<4>().0.iter().map(|octets| u32::from_be_bytes(*octets)));
+    } else {
+        asns.extend(members.as_chunks::<2>().0.iter().map(|octets| u32::from(u16::from_be_bytes(*octets))));
     }
 }
 

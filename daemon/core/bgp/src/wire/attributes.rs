@@ -8,8 +8,9 @@ use std::{
 
 use super::{
     as_path::{AsPath, PathFault},
+    attribute_rules,
     reader::Reader,
-    update::{Disposition, Peering, UpdateContext},
+    update::{Disposition, UpdateContext},
 };
 
 /// Attribute flags (RFC 4271 section 4.3).
@@ -36,8 +37,11 @@ pub(super) mod kind {
     pub(in crate::wire) const CLUSTER_LIST: u8 = 10;
     pub(in crate::wire) const MP_REACH: u8 = 14;
     pub(in crate::wire) const MP_UNREACH: u8 = 15;
+    pub(in crate::wire) const EXTENDED_COMMUNITIES: u8 = 16;
     pub(in crate::wire) const AS4_PATH: u8 = 17;
     pub(in crate::wire) const AS4_AGGREGATOR: u8 = 18;
+    pub(in crate::wire) const IPV6_EXTENDED_COMMUNITIES: u8 = 25;
+    pub(in crate::wire) const AIGP: u8 = 26;
     pub(in crate::wire) const LARGE_COMMUNITY: u8 = 32;
     pub(in crate::wire) const ONLY_TO_CUSTOMER: u8 = 35;
 }
@@ -233,17 +237,50 @@ pub(super) struct Raw<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// Cuts the attribute field; false when its end does not fall on an attribute's end (RFC 7606 section 4).
-pub(super) fn walk(field: &[u8]) -> (Vec<Raw<'_>>, bool) {
-    let mut reader = Reader::new(field);
-    let mut found = Vec::new();
-    while !reader.is_empty() {
-        match one(&mut reader) {
-            Some(raw) => found.push(raw),
-            None => return (found, false),
+impl Raw<'_> {
+    /// The attribute as a NOTIFICATION quotes it (RFC 4271 section 6.3).
+    pub(super) fn to_data(self) -> Vec<u8> {
+        let length = self.value.len();
+        let mut data = Vec::with_capacity(4 + length);
+        match u8::try_from(length) {
+            Ok(short) if self.flags & flag::EXTENDED_LENGTH == 0 => {
+                data.extend_from_slice(&[self.flags, self.code, short]);
+            }
+            _ => {
+                data.extend_from_slice(&[self.flags | flag::EXTENDED_LENGTH, self.code]);
+                // Its own length field had two octets at most.
+                data.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+            }
         }
+        data.extend_from_slice(self.value);
+        data
     }
-    (found, true)
+}
+
+/// The attribute field, cut at every attribute's end as far as that goes.
+pub(super) struct Field<'a> {
+    whole: &'a [u8],
+    /// Its end falls on an attribute's end (RFC 7606 section 4).
+    pub(super) complete: bool,
+    /// Attributes in it.
+    pub(super) count: usize,
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        let mut reader = Reader::new(bytes);
+        let (mut count, mut end) = (0, 0);
+        while one(&mut reader).is_some() {
+            count += 1;
+            end = bytes.len() - reader.len();
+        }
+        Self { whole: &bytes[..end], complete: end == bytes.len(), count }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Raw<'a>> + use<'a> {
+        let mut reader = Reader::new(self.whole);
+        std::iter::from_fn(move || one(&mut reader))
+    }
 }
 
 fn one<'a>(reader: &mut Reader<'a>) -> Option<Raw<'a>> {
@@ -278,48 +315,40 @@ fn withdraw(why: impl Into<String>) -> Verdict {
 }
 
 impl Collected {
-    /// Takes one attribute in. MP_REACH_NLRI and MP_UNREACH_NLRI are not for here: their prefixes are located first.
+    /// Takes one attribute in, after its row of the table allows it. The prefixes of MP_REACH_NLRI and MP_UNREACH_NLRI are located
+    /// elsewhere, and first.
     pub(super) fn add(&mut self, raw: Raw<'_>, context: &UpdateContext) -> Verdict {
-        let external = matches!(context.peering, Peering::External { .. });
-        if external && matches!(raw.code, kind::LOCAL_PREF | kind::ORIGINATOR_ID | kind::CLUSTER_LIST) {
-            return discard("means nothing from an external neighbor");
-        }
-        check_flags(raw)?;
+        let Some(rule) = attribute_rules::find(raw.code) else { return self.add_unknown(raw) };
+        rule.check(raw, context)?;
         if raw.flags & flag::PARTIAL != 0 {
             self.rare.partial |= partial_bit(raw.code);
         }
+        self.read(raw, context)
+    }
+
+    /// Reads a value whose length is right.
+    fn read(&mut self, raw: Raw<'_>, context: &UpdateContext) -> Verdict {
+        let value = raw.value;
         match raw.code {
-            kind::ORIGIN => self.add_origin(raw.value),
-            kind::AS_PATH => self.add_as_path(raw.value, context),
-            kind::NEXT_HOP => self.add_next_hop(raw.value),
-            kind::MED => number(raw.value).map(|med| self.med = Some(med)),
-            kind::LOCAL_PREF => number(raw.value).map(|preference| self.local_pref = Some(preference)),
-            kind::ATOMIC_AGGREGATE if raw.value.is_empty() => {
-                self.rare.atomic_aggregate = true;
-                Ok(())
-            }
-            kind::ATOMIC_AGGREGATE => discard("has a value"),
-            kind::AGGREGATOR => {
-                aggregator(raw.value, context.four_octet).map(|found| self.rare.aggregator = Some(found))
-            }
-            kind::COMMUNITIES => {
-                numbers(raw.value).map(|all| self.communities = all.map(Community).collect())
-            }
-            kind::ORIGINATOR_ID => number(raw.value).map(|id| self.rare.originator_id = Some(id.into())),
-            kind::CLUSTER_LIST => {
-                numbers(raw.value).map(|all| self.rare.cluster_list = all.map(Ipv4Addr::from).collect())
-            }
-            kind::AS4_PATH | kind::AS4_AGGREGATOR if context.four_octet => {
-                discard("from a speaker that sends four octets anyway (RFC 6793 section 4.1)")
-            }
-            kind::AS4_PATH => self.add_as4_path(raw.value),
-            kind::LARGE_COMMUNITY => self.add_large_communities(raw.value),
-            kind::ONLY_TO_CUSTOMER => number(raw.value).map(|asn| self.rare.only_to_customer = Some(asn)),
-            kind::AS4_AGGREGATOR => {
-                aggregator(raw.value, true).map(|found| self.as4_aggregator = Some(found))
-            }
-            _ => self.add_unknown(raw),
+            kind::ORIGIN => return self.add_origin(value),
+            kind::AS_PATH => return self.add_as_path(value, context),
+            kind::NEXT_HOP => return self.add_next_hop(value),
+            kind::MED => self.med = number(value),
+            kind::LOCAL_PREF => self.local_pref = number(value),
+            kind::ATOMIC_AGGREGATE => self.rare.atomic_aggregate = true,
+            kind::AGGREGATOR => self.rare.aggregator = Some(aggregator(value, context.four_octet)?),
+            kind::COMMUNITIES => self.communities = numbers(value).map(Community).collect(),
+            kind::ORIGINATOR_ID => self.rare.originator_id = number(value).map(Ipv4Addr::from),
+            kind::CLUSTER_LIST => self.rare.cluster_list = numbers(value).map(Ipv4Addr::from).collect(),
+            kind::EXTENDED_COMMUNITIES | kind::IPV6_EXTENDED_COMMUNITIES => self.pass_on(raw, 0),
+            kind::AS4_PATH => return self.add_as4_path(value),
+            kind::AS4_AGGREGATOR => self.as4_aggregator = Some(aggregator(value, true)?),
+            kind::LARGE_COMMUNITY => self.add_large_communities(value),
+            kind::ONLY_TO_CUSTOMER => self.rare.only_to_customer = number(value),
+            // The prefixes are located elsewhere; AIGP goes no further than the neighbor meant it to.
+            _ => {}
         }
+        Ok(())
     }
 
     fn add_origin(&mut self, value: &[u8]) -> Verdict {
@@ -339,7 +368,7 @@ impl Collected {
     }
 
     fn add_as4_path(&mut self, value: &[u8]) -> Verdict {
-        match AsPath::decode(value, true) {
+        match AsPath::decode_as4(value) {
             Ok(path) if !path.is_empty() => self.as4_path = Some(path),
             Ok(_) => return discard("is empty"),
             Err(PathFault::Set) => return withdraw(PathFault::Set.to_string()),
@@ -349,8 +378,7 @@ impl Collected {
     }
 
     fn add_next_hop(&mut self, value: &[u8]) -> Verdict {
-        let Ok(octets) = <[u8; 4]>::try_from(value) else { return withdraw("is not four octets") };
-        let address = Ipv4Addr::from(octets);
+        let Some(address) = number(value).map(Ipv4Addr::from) else { return withdraw("is too short") };
         if !is_host(address) {
             return withdraw(format!("{address} is not a host"));
         }
@@ -358,16 +386,12 @@ impl Collected {
         Ok(())
     }
 
-    /// RFC 8092 section 3 and 6.
-    fn add_large_communities(&mut self, value: &[u8]) -> Verdict {
-        let (chunks, rest) = value.as_chunks::<12>();
-        if chunks.is_empty() || !rest.is_empty() {
-            return withdraw(format!("is {} octets, not a multiple of twelve", value.len()));
-        }
+    /// Each once (RFC 8092 section 5).
+    fn add_large_communities(&mut self, value: &[u8]) {
+        let (chunks, _) = value.as_chunks::<12>();
         let mut seen = HashSet::with_capacity(chunks.len());
         let all = chunks.iter().map(|chunk| LargeCommunity::from_octets(*chunk));
         self.rare.large_communities = all.filter(|community| seen.insert(*community)).collect();
-        Ok(())
     }
 
     fn add_unknown(&mut self, raw: Raw<'_>) -> Verdict {
@@ -375,57 +399,34 @@ impl Collected {
             return withdraw("is well-known to the sender but not to us");
         }
         if raw.flags & flag::TRANSITIVE != 0 {
-            let Raw { flags, code, value } = raw;
-            self.rare.opaque.push(Opaque { flags: flags | flag::PARTIAL, code, value: value.to_vec() });
+            self.pass_on(raw, flag::PARTIAL);
         }
         Ok(())
     }
 
-    /// The attributes of the prefixes with this next hop; `None` if a mandatory one is missing.
-    pub(super) fn finished(&self, next_hop: IpAddr) -> Option<Attributes> {
+    fn pass_on(&mut self, raw: Raw<'_>, flags: u8) {
+        let opaque = Opaque { flags: raw.flags | flags, code: raw.code, value: raw.value.to_vec() };
+        self.rare.opaque.push(opaque);
+    }
+
+    /// The attributes, with a next hop that is still to be set; `None` if a mandatory one is missing.
+    pub(super) fn finish(mut self) -> Option<Attributes> {
         // An aggregate made by a two-octet speaker: what came in four octets is older than it (RFC 6793 section 4.2.3).
-        let stale =
-            self.rare.aggregator.is_some_and(|a| self.as4_aggregator.is_some() && a.asn != crate::AS_TRANS);
-        let as4_path = self.as4_path.clone().filter(|_| !stale);
-        let as4_aggregator = self.as4_aggregator.filter(|_| !stale && self.rare.aggregator.is_some());
-        let mut attributes = Attributes {
+        let made = self.rare.aggregator;
+        let stale = made.is_some_and(|made| self.as4_aggregator.is_some() && made.asn != crate::AS_TRANS);
+        let as4_path = self.as4_path.filter(|_| !stale);
+        let as4_aggregator = self.as4_aggregator.filter(|_| !stale && made.is_some());
+        self.rare.aggregator = as4_aggregator.or(made);
+        Some(Attributes {
             origin: self.origin?,
-            as_path: self.as_path.clone()?.merged(as4_path),
-            next_hop,
+            as_path: self.as_path?.merged(as4_path),
+            next_hop: Ipv4Addr::UNSPECIFIED.into(),
             med: self.med,
             local_pref: self.local_pref,
-            communities: self.communities.clone(),
-            rare: None,
-        };
-        attributes.change_rare(|rare| {
-            rare.clone_from(&self.rare);
-            rare.aggregator = as4_aggregator.or(self.rare.aggregator);
-        });
-        Some(attributes)
+            communities: self.communities,
+            rare: (self.rare != Rare::NONE).then(|| Box::new(self.rare)),
+        })
     }
-}
-
-/// RFC 7606 section 3 (c): wrong Optional or Transitive flag on a known attribute.
-pub(super) fn check_flags(raw: Raw<'_>) -> Verdict {
-    let expected = match raw.code {
-        kind::ORIGIN | kind::AS_PATH | kind::NEXT_HOP | kind::LOCAL_PREF | kind::ATOMIC_AGGREGATE => {
-            flag::TRANSITIVE
-        }
-        kind::AGGREGATOR
-        | kind::COMMUNITIES
-        | kind::AS4_PATH
-        | kind::AS4_AGGREGATOR
-        | kind::LARGE_COMMUNITY
-        | kind::ONLY_TO_CUSTOMER => flag::OPTIONAL | flag::TRANSITIVE,
-        kind::MED | kind::ORIGINATOR_ID | kind::CLUSTER_LIST | kind::MP_REACH | kind::MP_UNREACH => {
-            flag::OPTIONAL
-        }
-        _ => return Ok(()),
-    };
-    if raw.flags & (flag::OPTIONAL | flag::TRANSITIVE) == expected {
-        return Ok(());
-    }
-    withdraw(format!("has flags {:#04x}", raw.flags))
 }
 
 /// An address that packets can be sent to.
@@ -434,31 +435,20 @@ pub(super) fn is_host(address: Ipv4Addr) -> bool {
     first != 0 && first < 224
 }
 
-fn number(value: &[u8]) -> Result<u32, (Disposition, String)> {
-    let octets: [u8; 4] = value
-        .try_into()
-        .map_err(|_| (Disposition::TreatAsWithdraw, format!("is {} octets, not four", value.len())))?;
-    Ok(u32::from_be_bytes(octets))
+fn number(value: &[u8]) -> Option<u32> {
+    Reader::new(value).u32()
 }
 
-fn numbers(value: &[u8]) -> Result<impl Iterator<Item = u32>, (Disposition, String)> {
-    let (chunks, rest) = value.as_chunks::<4>();
-    if chunks.is_empty() || !rest.is_empty() {
-        return Err((
-            Disposition::TreatAsWithdraw,
-            format!("is {} octets, not a multiple of four", value.len()),
-        ));
-    }
-    Ok(chunks.iter().map(|chunk| u32::from_be_bytes(*chunk)))
+fn numbers(value: &[u8]) -> impl Iterator<Item = u32> {
+    let (chunks, _) = value.as_chunks::<4>();
+    chunks.iter().map(|chunk| u32::from_be_bytes(*chunk))
 }
 
 fn aggregator(value: &[u8], four_octet: bool) -> Result<Aggregator, (Disposition, String)> {
     let mut reader = Reader::new(value);
     let asn = if four_octet { reader.u32() } else { reader.u16().map(u32::from) };
     match (asn, reader.u32()) {
-        (Some(asn), Some(id)) if asn != 0 && reader.is_empty() => {
-            Ok(Aggregator { asn, router_id: id.into() })
-        }
-        _ => Err((Disposition::DiscardAttribute, "has a wrong length or AS 0".into())),
+        (Some(asn), Some(id)) if asn != 0 => Ok(Aggregator { asn, router_id: id.into() }),
+        _ => Err((Disposition::DiscardAttribute, "is of AS 0 (RFC 7607)".into())),
     }
 }

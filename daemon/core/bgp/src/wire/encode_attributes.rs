@@ -35,6 +35,15 @@ impl EncodedAttributes {
         Ok(Self { block, mp_next_hop, encoding: *encoding })
     }
 
+    /// Appends them as a table dump has them: of MP_REACH_NLRI only the next hop (RFC 6396 section 4.3.4).
+    pub(crate) fn write_table_dump(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        if let Some(next_hop) = &self.mp_next_hop {
+            put(flag::OPTIONAL, kind::MP_REACH, next_hop.octets(), out)?;
+        }
+        out.extend_from_slice(&self.block);
+        Ok(())
+    }
+
     pub(super) fn block(&self) -> &[u8] {
         &self.block
     }

@@ -5,11 +5,13 @@
 //! (RFC 7606) come back inside [`Update`]. Encoders append to a buffer and fail rather than cut a length short.
 
 mod as_path;
+mod attribute_rules;
 mod attributes;
 mod encode;
 mod encode_attributes;
 mod nlri;
 mod notification;
+mod notification_text;
 mod open;
 mod reader;
 mod refresh;
@@ -84,7 +86,8 @@ impl MessageType {
             Self::Update => length >= 23,
             Self::Notification => length >= 21,
             Self::Keepalive => length == HEADER_LENGTH,
-            Self::RouteRefresh => length == 23,
+            // Longer ones are refused by their decoder, which looks at the subtype (RFC 7313 section 5).
+            Self::RouteRefresh => length >= 23,
         }
     }
 }
@@ -173,7 +176,8 @@ mod tests {
             (header(20, 4), Err((1, 2, vec![0, 20]))),
             (header(28, 1), Err((1, 2, vec![0, 28]))),
             (header(22, 2), Err((1, 2, vec![0, 22]))),
-            (header(24, 5), Err((1, 2, vec![0, 24]))),
+            (header(22, 5), Err((1, 2, vec![0, 22]))),
+            (header(24, 5), Ok(false)),
             (header(4097, 2), Err((1, 2, vec![0x10, 0x01]))),
             (header(19, 0), Err((1, 3, vec![0]))),
             (header(19, 6), Err((1, 3, vec![6]))),

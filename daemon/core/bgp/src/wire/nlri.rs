@@ -42,7 +42,7 @@ impl Nlri {
     }
 
     /// Appends it. Host bits that somebody left in are not sent.
-    pub(super) fn encode(&self, path_ids: bool, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, path_ids: bool, out: &mut Vec<u8>) {
         if path_ids {
             out.extend_from_slice(&self.path_id.to_be_bytes());
         }

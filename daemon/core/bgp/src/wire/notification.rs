@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{EncodeError, MessageType, encode_message, reader::Reader};
+use super::{EncodeError, MessageType, encode_message, notification_text};
 use crate::Family;
 
 /// Error codes and subcodes, as registered with IANA.
@@ -50,12 +50,16 @@ pub mod code {
         pub const HOLD_TIME: u8 = 6;
         /// Unsupported Capability (RFC 5492).
         pub const CAPABILITY: u8 = 7;
+        /// Role Mismatch (RFC 9234).
+        pub const ROLE_MISMATCH: u8 = 11;
     }
 
     /// Subcodes of [`UPDATE`].
     pub mod update {
         /// Malformed Attribute List.
         pub const ATTRIBUTE_LIST: u8 = 1;
+        /// Missing Well-known Attribute.
+        pub const MISSING: u8 = 3;
         /// Optional Attribute Error.
         pub const OPTIONAL_ATTRIBUTE: u8 = 9;
         /// Invalid Network Field.
@@ -78,6 +82,18 @@ pub mod code {
         pub const CONFIGURATION: u8 = 6;
         /// Connection Collision Resolution.
         pub const COLLISION: u8 = 7;
+        /// Out of Resources.
+        pub const OUT_OF_RESOURCES: u8 = 8;
+        /// Hard Reset (RFC 8538).
+        pub const HARD_RESET: u8 = 9;
+        /// BFD Down (RFC 9384).
+        pub const BFD_DOWN: u8 = 10;
+    }
+
+    /// Subcodes of [`REFRESH`].
+    pub mod refresh {
+        /// Invalid Message Length.
+        pub const LENGTH: u8 = 1;
     }
 }
 
@@ -138,109 +154,36 @@ impl Notification {
         encode_message(MessageType::Notification, &body, out)
     }
 
+    /// Cease/9 around the reason why everything is forgotten (RFC 8538 section 3).
+    pub fn hard_reset(reason: &Self) -> Self {
+        let data = [&[reason.code, reason.subcode], reason.data.as_slice()].concat();
+        Self::with_data(code::CEASE, code::cease::HARD_RESET, data)
+    }
+
+    /// True for a Hard Reset: routes are not kept, whatever was negotiated.
+    pub fn is_hard_reset(&self) -> bool {
+        (self.code, self.subcode) == (code::CEASE, code::cease::HARD_RESET)
+    }
+
+    /// The reason inside a Hard Reset, if the sender gave one.
+    pub fn reset_reason(&self) -> Option<Self> {
+        self.is_hard_reset().then(|| Self::decode(&self.data).ok()).flatten()
+    }
+
     /// Name of the code, as IANA has it.
     pub fn code_name(&self) -> &'static str {
-        match self.code {
-            1 => "Message Header Error",
-            2 => "OPEN Message Error",
-            3 => "UPDATE Message Error",
-            4 => "Hold Timer Expired",
-            5 => "Finite State Machine Error",
-            6 => "Cease",
-            7 => "ROUTE-REFRESH Message Error",
-            8 => "Send Hold Timer Expired",
-            _ => "unknown error code",
-        }
+        notification_text::code_name(self.code)
     }
 
     /// Name of the subcode; `None` for zero and for unknown ones.
     pub fn subcode_name(&self) -> Option<&'static str> {
-        let names: &[&str] = match self.code {
-            1 => &["Connection Not Synchronized", "Bad Message Length", "Bad Message Type"],
-            2 => &[
-                "Unsupported Version Number",
-                "Bad Peer AS",
-                "Bad BGP Identifier",
-                "Unsupported Optional Parameter",
-                "Authentication Failure",
-                "Unacceptable Hold Time",
-                "Unsupported Capability",
-                "",
-                "",
-                "",
-                "Role Mismatch",
-            ],
-            3 => &[
-                "Malformed Attribute List",
-                "Unrecognized Well-known Attribute",
-                "Missing Well-known Attribute",
-                "Attribute Flags Error",
-                "Attribute Length Error",
-                "Invalid ORIGIN Attribute",
-                "",
-                "Invalid NEXT_HOP Attribute",
-                "Optional Attribute Error",
-                "Invalid Network Field",
-                "Malformed AS_PATH",
-            ],
-            5 => &[
-                "Unexpected Message in OpenSent State",
-                "Unexpected Message in OpenConfirm State",
-                "Unexpected Message in Established State",
-            ],
-            6 => &[
-                "Maximum Number of Prefixes Reached",
-                "Administrative Shutdown",
-                "Peer De-configured",
-                "Administrative Reset",
-                "Connection Rejected",
-                "Other Configuration Change",
-                "Connection Collision Resolution",
-                "Out of Resources",
-                "Hard Reset",
-                "BFD Down",
-            ],
-            7 => &["Invalid Message Length"],
-            _ => &[],
-        };
-        names.get(usize::from(self.subcode).checked_sub(1)?).copied().filter(|name| !name.is_empty())
+        notification_text::subcode_name(self.code, self.subcode)
     }
 
-    /// What the data says, where we know how to read it.
+    /// What the data says, safe on a terminal; in hexadecimal where we cannot read it.
     pub fn explanation(&self) -> Option<String> {
-        match (self.code, self.subcode) {
-            (code::CEASE, code::cease::SHUTDOWN | code::cease::RESET) => shutdown_text(&self.data),
-            (code::CEASE, code::cease::MAX_PREFIXES) => max_prefixes_text(&self.data),
-            (code::OPEN, code::open::VERSION) => {
-                Some(format!("wants version {}", Reader::new(&self.data).u16()?))
-            }
-            (code::OPEN, code::open::BAD_PEER_AS) => None,
-            (code::HEADER, code::header::BAD_LENGTH) => {
-                Some(format!("length {}", Reader::new(&self.data).u16()?))
-            }
-            _ if self.data.is_empty() => None,
-            _ => Some(format!("data {}", hex(&self.data))),
-        }
+        notification_text::explanation(self)
     }
-}
-
-/// RFC 9003 section 2: one length octet, then UTF-8. Control characters would write over an operator's terminal.
-fn shutdown_text(data: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(Reader::new(data).short_block()?).ok()?;
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    (!clean.trim().is_empty()).then(|| format!("\"{}\"", clean.trim()))
-}
-
-fn max_prefixes_text(data: &[u8]) -> Option<String> {
-    let mut reader = Reader::new(data);
-    let (afi, safi, limit) = (reader.u16()?, reader.u8()?, reader.u32()?);
-    let family = Family::from_codes(afi, safi).map_or(format!("AFI {afi} SAFI {safi}"), |f| f.to_string());
-    Some(format!("limit {limit} of {family}"))
-}
-
-fn hex(data: &[u8]) -> String {
-    let shown = data.iter().take(32).map(|byte| format!("{byte:02x}")).collect::<String>();
-    if data.len() > 32 { format!("{shown}... ({} bytes)", data.len()) } else { shown }
 }
 
 impl fmt::Display for Notification {
@@ -277,6 +220,56 @@ mod tests {
             ),
             (Notification::with_data(6, 77, vec![1]), "Cease (6/77): data 01"),
             (Notification::new(99, 0), "unknown error code (99/0)"),
+            (Notification::new(6, 8), "Cease/Out of Resources"),
+            (Notification::new(6, 10), "Cease/BFD Down"),
+            (Notification::new(2, 11), "OPEN Message Error/Role Mismatch"),
+            (Notification::new(8, 0), "Send Hold Timer Expired"),
+            (
+                Notification::with_data(2, 2, vec![0, 1, 0x11, 0x70]),
+                "OPEN Message Error/Bad Peer AS: AS 70000",
+            ),
+            (Notification::with_data(2, 2, vec![0xfd, 0xe9]), "OPEN Message Error/Bad Peer AS: AS 65001"),
+            (
+                Notification::with_data(2, 3, vec![10, 0, 0, 1]),
+                "OPEN Message Error/Bad BGP Identifier: 10.0.0.1",
+            ),
+            (Notification::with_data(2, 6, vec![0, 2]), "OPEN Message Error/Unacceptable Hold Time: 2 s"),
+            (
+                Notification::with_data(2, 7, vec![1, 4, 0, 2, 0, 1, 65, 4, 0, 1, 0x11, 0x70, 2, 0, 200, 0]),
+                "OPEN Message Error/Unsupported Capability: multiprotocol ipv6-unicast, 4-octet AS number 70000, \
+                 route refresh, capability 200",
+            ),
+            (
+                Notification::with_data(2, 7, vec![1, 4, 0]),
+                "OPEN Message Error/Unsupported Capability: data 010400",
+            ),
+            (
+                Notification::with_data(3, 5, vec![0x80, 4, 3, 1, 2, 3]),
+                "UPDATE Message Error/Attribute Length Error: MULTI_EXIT_DISC (4) with flags 0x80, 3 octets, \
+                 data 010203",
+            ),
+            (
+                Notification::with_data(3, 3, vec![3]),
+                "UPDATE Message Error/Missing Well-known Attribute: NEXT_HOP (3)",
+            ),
+            (
+                Notification::with_data(5, 3, vec![1]),
+                "Finite State Machine Error/Unexpected Message in Established State: it was OPEN",
+            ),
+            (Notification::new(6, 9), "Cease/Hard Reset"),
+            (
+                Notification::hard_reset(&Notification::shutdown(4, "new keys")),
+                "Cease/Hard Reset: Cease/Administrative Reset: \"new keys\"",
+            ),
+            (
+                Notification::hard_reset(&Notification::hard_reset(&Notification::new(4, 0))),
+                "Cease/Hard Reset: data 06090400",
+            ),
+            (
+                Notification::with_data(6, 4, vec![7, b'a', 0xe2, 0x80, 0xae, b'b', 0xff, b'c']),
+                "Cease/Administrative Reset: \"a b\u{fffd}c\"",
+            ),
+            (Notification::with_data(6, 2, vec![9, b'a']), "Cease/Administrative Shutdown: data 0961"),
             (
                 Notification::with_data(6, 2, vec![3, b'a', 0x1b, b'b']),
                 "Cease/Administrative Shutdown: \"a b\"",
@@ -285,6 +278,17 @@ mod tests {
         for (notification, text) in cases {
             assert_eq!(notification.to_string(), text);
         }
+    }
+
+    #[test]
+    fn hard_reset_holds_its_reason() {
+        let reason = Notification::max_prefixes(Family::Ipv6Unicast, 7);
+        let reset = Notification::hard_reset(&reason);
+        assert_eq!((reset.code, reset.subcode), (6, 9));
+        assert_eq!(reset.reset_reason(), Some(reason.clone()));
+        assert_eq!(reason.reset_reason(), None);
+        assert_eq!(Notification::new(6, 9).reset_reason(), None, "a bare one is one all the same");
+        assert!(Notification::new(6, 9).is_hard_reset());
     }
 
     #[test]

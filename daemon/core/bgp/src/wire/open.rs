@@ -94,7 +94,7 @@ impl Capability {
         Self::MultiProtocol { afi: family.afi(), safi: family.safi() }
     }
 
-    fn decode(code: u8, value: &[u8]) -> Option<Self> {
+    pub(super) fn decode(code: u8, value: &[u8]) -> Option<Self> {
         Some(match (code, value) {
             (1, [high, low, _, safi]) => {
                 Self::MultiProtocol { afi: u16::from_be_bytes([*high, *low]), safi: *safi }
@@ -180,6 +180,24 @@ fn add_paths(value: &[u8]) -> Option<Vec<(u16, u8, AddPathMode)>> {
         Some((u16::from_be_bytes([*high, *low]), *safi, AddPathMode::from_code(*mode)?))
     };
     rest.is_empty().then(|| chunks.iter().filter_map(entry).collect())
+}
+
+/// What a capability is called; just "capability" if we do not know.
+pub(super) fn capability_name(code: u8) -> &'static str {
+    match code {
+        1 => "multiprotocol",
+        2 => "route refresh",
+        5 => "extended next hop",
+        6 => "extended message",
+        9 => "role",
+        64 => "graceful restart",
+        65 => "4-octet AS number",
+        69 => "add-path",
+        70 => "enhanced route refresh",
+        71 => "long-lived graceful restart",
+        73 => "FQDN",
+        _ => "capability",
+    }
 }
 
 /// An OPEN message.

@@ -48,6 +48,11 @@ impl<'a> Reader<'a> {
         self.0
     }
 
+    /// Octets that are left.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use super::{
-    Attributes, Nlri, Notification,
-    attributes::{Collected, Raw, check_flags, is_host, kind, walk},
+    Attributes, Nlri, Notification, attribute_rules,
+    attributes::{Collected, Field, Raw, is_host, kind},
     code, nlri,
     reader::Reader,
 };
@@ -70,7 +70,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.attribute {
             0 => f.write_str(&self.what),
-            code => write!(f, "attribute {code} {}", self.what),
+            code => write!(f, "attribute {code} ({}) {}", attribute_rules::name(code), self.what),
         }
     }
 }
@@ -106,17 +106,17 @@ impl Update {
         let mut reader = Reader::new(body);
         let withdrawn = reader.long_block().ok_or_else(malformed)?;
         let attributes = reader.long_block().ok_or_else(malformed)?;
-        let (raws, complete) = walk(attributes);
-        let located = Located::find(withdrawn, &raws, reader.rest(), context)?;
+        let field = Field::new(attributes);
+        let located = Located::find(withdrawn, &field, reader.rest(), context)?;
         let mut judged = Judged::default();
-        if !complete {
+        if !field.complete {
             judged.fault(0, Disposition::TreatAsWithdraw, "the last attribute runs past the attribute field");
         }
         // Beside MP_REACH alone NEXT_HOP says nothing (RFC 4760 section 3), so nothing it says is a fault.
-        let relevant = |raw: &&Raw<'_>| raw.code != kind::NEXT_HOP || !located.reached.is_empty();
-        judged.collect(raws.iter().filter(relevant), context);
+        let relevant = |raw: &Raw<'_>| raw.code != kind::NEXT_HOP || !located.reached.is_empty();
+        judged.collect(field.iter().filter(relevant), context);
         judged.check_mandatory(&located, context);
-        judged.apply(located, raws.len())
+        judged.apply(located, field.count)
     }
 }
 
@@ -128,8 +128,8 @@ fn bad_network() -> Notification {
     Notification::new(code::UPDATE, code::update::NETWORK_FIELD)
 }
 
-fn bad_optional() -> Notification {
-    Notification::new(code::UPDATE, code::update::OPTIONAL_ATTRIBUTE)
+fn bad_optional(raw: Raw<'_>) -> Notification {
+    Notification::with_data(code::UPDATE, code::update::OPTIONAL_ATTRIBUTE, raw.to_data())
 }
 
 /// Every prefix of the message, wherever it stands.
@@ -147,7 +147,7 @@ struct Located {
 impl Located {
     fn find(
         withdrawn: &[u8],
-        raws: &[Raw<'_>],
+        field: &Field<'_>,
         reached: &[u8],
         context: &UpdateContext,
     ) -> Result<Self, Notification> {
@@ -156,49 +156,50 @@ impl Located {
         let mut located = Self {
             withdrawn: prefixes(withdrawn)?,
             reached: prefixes(reached)?,
-            empty: withdrawn.is_empty() && raws.is_empty() && reached.is_empty(),
+            empty: withdrawn.is_empty() && field.count == 0 && reached.is_empty(),
             ..Self::default()
         };
         if !context.families.contains(Family::Ipv4Unicast) {
             located.withdrawn.clear();
             located.reached.clear();
         }
-        if let Some(raw) = only(raws, kind::MP_UNREACH)? {
-            located.add_mp_unreach(raw.value, context)?;
+        if let Some(raw) = only(field, kind::MP_UNREACH)? {
+            located.add_mp_unreach(raw.value, context).ok_or_else(|| bad_optional(raw))?;
         }
-        if let Some(raw) = only(raws, kind::MP_REACH)? {
+        if let Some(raw) = only(field, kind::MP_REACH)? {
             located.mp_reach = true;
-            located.add_mp_reach(raw.value, context)?;
+            located.add_mp_reach(raw.value, context).ok_or_else(|| bad_optional(raw))?;
         }
         Ok(located)
     }
 
-    fn add_mp_unreach(&mut self, value: &[u8], context: &UpdateContext) -> Result<(), Notification> {
+    /// `None`: it cannot be cut into prefixes.
+    fn add_mp_unreach(&mut self, value: &[u8], context: &UpdateContext) -> Option<()> {
         let mut reader = Reader::new(value);
-        let (afi, safi) = reader.u16().zip(reader.u8()).ok_or_else(bad_optional)?;
+        let (afi, safi) = reader.u16().zip(reader.u8())?;
         let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
-            return Ok(());
+            return Some(());
         };
-        let prefixes = nlri::decode(reader.rest(), family, context.add_path.contains(family))
-            .ok_or_else(bad_optional)?;
+        let prefixes = nlri::decode(reader.rest(), family, context.add_path.contains(family))?;
         self.mp_unreach = prefixes.is_empty().then_some(family);
         self.withdrawn.extend(prefixes);
-        Ok(())
+        Some(())
     }
 
-    fn add_mp_reach(&mut self, value: &[u8], context: &UpdateContext) -> Result<(), Notification> {
+    /// `None`: it cannot be cut into prefixes, or its next hop has a length that the family does not have.
+    fn add_mp_reach(&mut self, value: &[u8], context: &UpdateContext) -> Option<()> {
         let mut reader = Reader::new(value);
-        let (afi, safi) = reader.u16().zip(reader.u8()).ok_or_else(bad_optional)?;
-        let next_hop = reader.short_block().ok_or_else(bad_optional)?;
-        let _reserved = reader.u8().ok_or_else(bad_optional)?;
+        let (afi, safi) = reader.u16().zip(reader.u8())?;
+        let next_hop = reader.short_block()?;
+        let _reserved = reader.u8()?;
         let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
-            return Ok(());
+            return Some(());
         };
         let path_ids = context.add_path.contains(family);
-        self.mp_reached = nlri::decode(reader.rest(), family, path_ids).ok_or_else(bad_optional)?;
+        self.mp_reached = nlri::decode(reader.rest(), family, path_ids)?;
         let extended = context.extended_next_hop;
-        self.mp_next_hop = mp_next_hop(family, next_hop, extended).ok_or_else(bad_optional)?;
-        Ok(())
+        self.mp_next_hop = mp_next_hop(family, next_hop, extended)?;
+        Some(())
     }
 
     fn reaches_something(&self) -> bool {
@@ -218,8 +219,8 @@ impl Located {
 }
 
 /// The attribute of this type; twice is an error that RFC 7606 section 3 (g) does not forgive for the two MP attributes.
-fn only<'a, 'b>(raws: &'b [Raw<'a>], code: u8) -> Result<Option<&'b Raw<'a>>, Notification> {
-    let mut found = raws.iter().filter(|raw| raw.code == code);
+fn only<'a>(field: &Field<'a>, code: u8) -> Result<Option<Raw<'a>>, Notification> {
+    let mut found = field.iter().filter(|raw| raw.code == code);
     let first = found.next();
     if found.next().is_some() { Err(malformed()) } else { Ok(first) }
 }
@@ -263,18 +264,14 @@ impl Judged {
         self.faults.push(Fault { attribute, disposition, what: what.into() });
     }
 
-    fn collect<'a>(&mut self, raws: impl Iterator<Item = &'a Raw<'a>>, context: &UpdateContext) {
+    fn collect<'a>(&mut self, raws: impl Iterator<Item = Raw<'a>>, context: &UpdateContext) {
         let mut seen = [false; 256];
         for raw in raws {
             if std::mem::replace(&mut seen[usize::from(raw.code)], true) {
                 self.fault(raw.code, Disposition::DiscardAttribute, "appears again; the first counts");
                 continue;
             }
-            let verdict = match raw.code {
-                kind::MP_REACH | kind::MP_UNREACH => check_flags(*raw),
-                _ => self.collected.add(*raw, context),
-            };
-            if let Err((disposition, what)) = verdict {
+            if let Err((disposition, what)) = self.collected.add(raw, context) {
                 self.fault(raw.code, disposition, what);
             }
         }
@@ -314,6 +311,8 @@ impl Judged {
         let mp_next_hop = located.mp_next_hop.take();
         let next_hop = self.collected.next_hop.map(IpAddr::V4);
         let mut announced = Vec::new();
+        let mut attributes = std::mem::take(&mut self.collected).finish().filter(|_| !spoiled);
+        let both = !located.reached.is_empty() && !located.mp_reached.is_empty();
         for (prefixes, next_hop, missing) in [
             (std::mem::take(&mut located.reached), next_hop, kind::NEXT_HOP),
             (std::mem::take(&mut located.mp_reached), mp_next_hop, kind::MP_REACH),
@@ -325,8 +324,12 @@ impl Judged {
                 self.fault(missing, Disposition::TreatAsWithdraw, "gives no usable next hop");
             }
             // Each kind of NLRI has its own next hop and never borrows the other's.
-            match next_hop.filter(|_| !spoiled).and_then(|next_hop| self.collected.finished(next_hop)) {
-                Some(attributes) => announced.push(Announcement { attributes, prefixes }),
+            let common = if both { attributes.clone() } else { attributes.take() };
+            match common.zip(next_hop) {
+                Some((mut attributes, next_hop)) => {
+                    attributes.next_hop = next_hop;
+                    announced.push(Announcement { attributes, prefixes });
+                }
                 None => located.withdrawn.extend(prefixes),
             }
         }

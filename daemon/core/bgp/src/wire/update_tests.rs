@@ -82,6 +82,13 @@ fn dispositions_of_rfc_7606() {
         (&[0xc0, 35, 3, 0, 0xfd, 0xe9], "withdraw", "withdraw"),
         (&[0xc0, 35, 0], "withdraw", "withdraw"),
         (&[0x80, 35, 4, 0, 0, 0xfd, 0xe9], "withdraw", "withdraw"),
+        (&[0xc0, 16, 8, 0, 2, 0, 1, 0, 0, 0, 2], "accept", "accept"),
+        (&[0xc0, 16, 7, 0, 2, 0, 1, 0, 0, 0], "withdraw", "withdraw"),
+        (&[0xc0, 16, 0], "withdraw", "withdraw"),
+        (&[0x80, 16, 8, 0, 2, 0, 1, 0, 0, 0, 2], "withdraw", "withdraw"),
+        (&[0xc0, 25, 0], "withdraw", "withdraw"),
+        (&[0x80, 26, 3, 1, 0, 3], "accept", "accept"),
+        (&[0xc0, 26, 3, 1, 0, 3], "discard", "discard"),
         // from a four-octet speaker
         (&[0xc0, 17, 6, 2, 1, 0, 1, 0, 0], "discard", "discard"),
         // unknown: optional transitive travels on, optional non-transitive is dropped in silence, well-known is not acceptable
@@ -89,6 +96,7 @@ fn dispositions_of_rfc_7606() {
         (&[0xd0, 23, 0, 3, 0, 7, 0], "accept", "accept"),
         (&[0x80, 200, 1, 9], "accept", "accept"),
         (&[0x40, 200, 1, 9], "withdraw", "withdraw"),
+        (&[0xc0, 128, 4, 0, 0, 0xfd, 0xe9], "accept", "accept"),
         // duplicates: the first counts
         (ORIGIN, "discard", "discard"),
         (&[0x40, 1, 1, 9], "discard", "discard"),
@@ -143,6 +151,80 @@ fn mandatory_attributes() {
     for (attributes, external, internal) in cases {
         assert_eq!(outcome(attributes, &EBGP), *external, "eBGP {attributes:x?}");
         assert_eq!(outcome(attributes, &IBGP), *internal, "iBGP {attributes:x?}");
+    }
+}
+
+#[test]
+fn dispositions_of_a_two_octet_session() {
+    let two = UpdateContext { four_octet: false, ..EBGP };
+    let path: &[u8] = &[0x40, 2, 6, 2, 2, 0xfd, 0xe9, 0x5b, 0xa0];
+    let cases: &[(&[u8], &str)] = &[
+        // AGGREGATOR is as wide as the session's AS numbers
+        (&[0xc0, 7, 6, 0xfd, 0xe9, 10, 0, 0, 1], "accept"),
+        (&[0xc0, 7, 8, 0, 0, 0xfd, 0xe9, 10, 0, 0, 1], "discard"),
+        (&[0xc0, 7, 6, 0, 0, 10, 0, 0, 1], "discard"),
+        (&[0xc0, 17, 6, 2, 1, 0, 1, 0x11, 0x70], "accept"),
+        // longer than AS_PATH: ignored without a fault (RFC 6793 section 4.2.3)
+        (&[0xc0, 17, 14, 2, 3, 0, 1, 0x11, 0x70, 0, 1, 0x11, 0x71, 0, 1, 0x11, 0x72], "accept"),
+        (&[0xc0, 17, 0], "discard"),
+        (&[0xc0, 17, 2, 2, 0], "discard"),
+        (&[0xc0, 17, 6, 9, 1, 0, 1, 0x11, 0x70], "discard"),
+        (&[0xc0, 17, 6, 2, 1, 0, 0, 0, 0], "discard"),
+        // a confederation's sequence is passed over; a set is a set wherever it hides (RFC 9774)
+        (&[0xc0, 17, 12, 3, 1, 0, 0, 0, 9, 2, 1, 0, 1, 0x11, 0x70], "accept"),
+        (&[0xc0, 17, 6, 1, 1, 0, 1, 0x11, 0x70], "withdraw"),
+        (&[0xc0, 17, 6, 4, 1, 0, 1, 0x11, 0x70], "withdraw"),
+        (&[0x80, 17, 6, 2, 1, 0, 1, 0x11, 0x70], "withdraw"),
+        (&[0xc0, 18, 8, 0, 1, 0x11, 0x70, 10, 0, 0, 2], "accept"),
+        (&[0xc0, 18, 7, 0, 1, 0x11, 0x70, 10, 0, 0], "discard"),
+        (&[0xc0, 18, 8, 0, 0, 0, 0, 10, 0, 0, 2], "discard"),
+        (&[0x40, 18, 8, 0, 1, 0x11, 0x70, 10, 0, 0, 2], "withdraw"),
+    ];
+    for (attribute, expected) in cases {
+        assert_eq!(outcome(&[ORIGIN, path, NEXT_HOP, attribute], &two), *expected, "{attribute:x?}");
+    }
+}
+
+#[test]
+fn dispositions_of_as_path() {
+    let cases: &[(&[u8], &str)] = &[
+        (&[0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9], "accept"),
+        (&[0x50, 2, 0, 6, 2, 1, 0, 0, 0xfd, 0xe9], "accept"),
+        (&[0x40, 2, 10, 2, 2, 0, 0, 0xfd, 0xe9, 0, 0, 0, 0], "withdraw"),
+        (&[0x40, 2, 2, 2, 0], "withdraw"),
+        (&[0x40, 2, 8, 2, 1, 0, 0, 0xfd, 0xe9, 2, 0], "withdraw"),
+        (&[0x40, 2, 7, 2, 1, 0, 0, 0xfd, 0xe9, 2], "withdraw"),
+        (&[0x40, 2, 6, 2, 2, 0, 0, 0xfd, 0xe9], "withdraw"),
+        (&[0x40, 2, 4, 2, 1, 0xfd, 0xe9], "withdraw"),
+        (&[0x40, 2, 6, 0, 1, 0, 0, 0xfd, 0xe9], "withdraw"),
+        (&[0x40, 2, 6, 5, 1, 0, 0, 0xfd, 0xe9], "withdraw"),
+        (&[0x40, 2, 12, 2, 1, 0, 0, 0xfd, 0xe9, 1, 1, 0, 0, 0, 9], "withdraw"),
+        (&[0x40, 2, 12, 2, 1, 0, 0, 0xfd, 0xe9, 3, 1, 0, 0, 0, 9], "withdraw"),
+        (&[0x40, 2, 12, 2, 1, 0, 0, 0xfd, 0xe9, 4, 1, 0, 0, 0, 9], "withdraw"),
+        (&[0xc0, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9], "withdraw"),
+        (&[0x00, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9], "withdraw"),
+    ];
+    for (path, expected) in cases {
+        for context in [EBGP, IBGP] {
+            assert_eq!(outcome(&[ORIGIN, path, NEXT_HOP], &context), *expected, "{path:x?}");
+        }
+    }
+}
+
+#[test]
+fn flags_of_well_known_attributes() {
+    for (attribute, at) in [(ORIGIN, 0), (NEXT_HOP, 2)] {
+        for flags in [0x00, 0x80, 0xc0] {
+            let wrong = [&[flags], &attribute[1..]].concat();
+            let mut all = [ORIGIN, AS_PATH, NEXT_HOP];
+            all[at] = &wrong;
+            assert_eq!(outcome(&all, &EBGP), "withdraw", "{wrong:x?}");
+        }
+        // Partial and the unused bits are no fault.
+        let odd = [&[attribute[0] | 0x2f], &attribute[1..]].concat();
+        let mut all = [ORIGIN, AS_PATH, NEXT_HOP];
+        all[at] = &odd;
+        assert_eq!(outcome(&all, &EBGP), "accept", "{odd:x?}");
     }
 }
 
@@ -327,7 +409,7 @@ fn prefixes_of_other_families_are_ignored() {
 #[test]
 fn opaque_attributes_travel_byte_for_byte() {
     for flags in [0xc0u8, 0xd0, 0xe0, 0xf0] {
-        for code in (11..=255u8).filter(|code| ![14, 15, 17, 18, 32, 35].contains(code)) {
+        for code in (11..=255u8).filter(|code| ![14, 15, 16, 17, 18, 25, 26, 32, 35].contains(code)) {
             for length in [0usize, 1, 255, 256, 1024] {
                 if length > 255 && flags & 0x10 == 0 {
                     continue;
@@ -376,7 +458,7 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
     } else {
         (0x0100_0000u32..0xdfff_ffff).prop_map(|address| IpAddr::V4(address.into())).boxed()
     };
-    let opaque = (prop::sample::select(vec![16u8, 23, 99]), prop::collection::vec(any::<u8>(), 0..300));
+    let opaque = (prop::sample::select(vec![22u8, 23, 99]), prop::collection::vec(any::<u8>(), 0..300));
     (
         (prop::sample::select(vec![Origin::Igp, Origin::Egp, Origin::Incomplete]), next_hop),
         prop::collection::vec(1u32.., 0..300),
