@@ -2,7 +2,7 @@
 
 use super::{net::*, *};
 use crate::{
-    Family, Policy,
+    Families, Family, Policy,
     policy::{Action, Change, Condition, PrefixPattern, Rule},
     rib::Step,
     wire::Community,
@@ -182,4 +182,36 @@ fn pages_of_the_table() {
     let to_peer: Vec<_> = speaker.page_out("node1", None, 9).into_iter().map(|(prefix, _)| prefix).collect();
     assert_eq!(to_peer, [one]);
     assert!(speaker.page_out("nobody", None, 9).is_empty());
+}
+#[test]
+fn several_paths_where_they_were_agreed_on() {
+    // 1 hears of 10.50/16 from 0 and 2, and tells 3 both.
+    let offer = |peer: PeerConfig| {
+        let mut offered = peer;
+        offered.offer.add_path.send = Families::ALL;
+        offered.offer.add_path.receive = Families::ALL;
+        offered
+    };
+    let anycast = "10.50.0.0/16";
+    let mut net = Net::new(vec![
+        config(0, 65_000, &[anycast], vec![peer(1, 65_001)]),
+        config(1, 65_001, &[], vec![peer(0, 65_000), peer(2, 65_002), offer(peer(3, 65_001))]),
+        config(2, 65_002, &[anycast], vec![peer(1, 65_001)]),
+        config(3, 65_001, &[], vec![offer(peer(1, 65_001))]),
+    ]);
+    net.seconds(5);
+    let hops = |net: &Net| {
+        let paths = net.nodes[3].speaker.paths(&self::net(anycast));
+        let mut hops: Vec<_> = paths.iter().map(|path| path.attributes().next_hop.to_string()).collect();
+        hops.sort();
+        hops
+    };
+    assert_eq!(hops(&net), ["10.99.0.1", "10.99.0.3"]);
+    assert_eq!(net.through(3, anycast), ["node1", "node1"], "and uses both");
+    reconfigure(&mut net, 1, |config| config.peers[2].add_path = AddPathSelection::Best(0));
+    assert_eq!(hops(&net).len(), 1);
+    reconfigure(&mut net, 1, |config| config.peers[2].add_path = AddPathSelection::All);
+    net.kill(0);
+    net.run(std::time::Duration::ZERO);
+    assert_eq!(hops(&net), ["10.99.0.3"]);
 }
