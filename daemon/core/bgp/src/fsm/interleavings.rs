@@ -86,7 +86,7 @@ enum Step {
 fn session(case: &Case, n: usize, restarting: bool, now: Instant) -> Session {
     let mut config = config(case.asns[n], case.ids[n], case.asns[1 - n]);
     config.hold_time = 0;
-    let offer = RestartOffer { time: 120, restarting, forwarding: Families::ALL };
+    let offer = RestartOffer { time: 120, restarting, forwarding: Families::ALL, preserving: true };
     config.offer.restart = case.graceful.then_some(offer);
     let mut session = Session::new(config, Jitter::new(1), now);
     session.start(now);

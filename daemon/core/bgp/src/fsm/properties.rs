@@ -187,7 +187,8 @@ impl Run {
 
 fn configured(passive: bool) -> SessionConfig {
     let mut config = SessionConfig { passive, ..config(65_001, 1, 65_002) };
-    config.offer.restart = Some(RestartOffer { time: 120, restarting: true, forwarding: Families::ALL });
+    config.offer.restart =
+        Some(RestartOffer { time: 120, restarting: true, forwarding: Families::ALL, preserving: true });
     config
 }
 

@@ -198,7 +198,7 @@ fn counts_follow_the_table() {
     assert_eq!(rib.withdraw(net("10.0.0.0/8"), Some(one), 7), Change::None, "another path");
     assert_eq!(rib.withdraw(net("10.0.0.0/8"), Some(one), 0), Change::Lost);
     assert_eq!(rib.withdraw(net("10.0.0.0/8"), Some(one), 0), Change::None);
-    assert_eq!(rib.withdraw_peer(one), [(net("2001:db8::/32"), Change::Lost)]);
+    assert_eq!(rib.withdraw_peer(one, Families::ALL), [(net("2001:db8::/32"), Change::Lost)]);
     assert_eq!(rib.counts(one), Counts::default());
     assert!(rib.is_empty());
 }
@@ -365,7 +365,7 @@ fn memory_comes_back_after_a_burst() {
     }
     let kept = rib.intern(changed_med(3));
     drop(source);
-    rib.withdraw_peer(PeerId(1));
+    rib.withdraw_peer(PeerId(1), Families::ALL);
     rib.tidy();
     assert_eq!(Arc::strong_count(&kept), 2, "the table and its bundles hold it no more");
 }

@@ -258,5 +258,9 @@ fn shutdown(text: &str) -> Notification {
 
 /// Why the session is idle, for a person.
 fn shut_down(text: &str) -> String {
-    if text.is_empty() { "shut down by the configuration".into() } else { format!("shut down by the configuration: {text}") }
+    if text.is_empty() {
+        "shut down by the configuration".into()
+    } else {
+        format!("shut down by the configuration: {text}")
+    }
 }

@@ -16,7 +16,8 @@ impl Speaker {
         scope: Option<u32>,
         now: Instant,
     ) -> Result<PeerId, Refused> {
-        let is_it = |peer: &PeerConfig| peer.address == remote && (peer.scope.is_none() || peer.scope == scope);
+        let is_it =
+            |peer: &PeerConfig| peer.address == remote && (peer.scope.is_none() || peer.scope == scope);
         let configured = self.peers.values().find(|peer| !peer.dynamic && is_it(&peer.config));
         if let Some(peer) = configured {
             return Ok(peer.id);

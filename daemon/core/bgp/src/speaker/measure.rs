@@ -40,7 +40,7 @@ fn withdrawals() -> Vec<u8> {
 }
 
 fn join(speaker: &mut Speaker, n: usize, asn: u32, now: Instant) -> ConnectionId {
-    let connection = speaker.handle_accepted(v4(n).into(), own(0), now).unwrap();
+    let connection = speaker.handle_accepted(v4(n).into(), None, own(0), now).unwrap();
     let mut bytes = Vec::new();
     Open::new(asn, 0, v4(n), Families::ALL).encode(&mut bytes).unwrap();
     encode_keepalive(&mut bytes);

@@ -39,8 +39,8 @@ use crate::{
     adj_out::Changes,
     dynamic::Members,
     fsm::{Action, Jitter, State},
-    rib::{Ineligible, NextHops, Path, Rib, Topology},
     restart::{Deferral, Departure},
+    rib::{Ineligible, NextHops, Path, Rib, Topology},
     wire::{Fault, Notification, encode_keepalive},
 };
 pub use config::{

@@ -184,7 +184,7 @@ impl Net {
             return self.nodes[n].speaker.handle_dial_failed(peer, "peer refused the connection", self.now);
         };
         let Some(here) = self.nodes[n].speaker.handle_connected(peer, own(n), self.now) else { return };
-        match self.nodes[other].speaker.handle_accepted(v4(n).into(), own(other), self.now) {
+        match self.nodes[other].speaker.handle_accepted(v4(n).into(), None, own(other), self.now) {
             Ok(there) => {
                 self.wires.push(Wire { ends: [(n, here), (other, there)], flight: Default::default() });
             }

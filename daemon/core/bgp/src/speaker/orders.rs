@@ -63,8 +63,7 @@ impl Speaker {
     fn ask_again(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let Some(up) = &peer.up else { return };
-        let requests: Vec<_> =
-            Family::ALL.into_iter().filter_map(|family| up.refresh.ask(family)).collect();
+        let requests: Vec<_> = Family::ALL.into_iter().filter_map(|family| up.refresh.ask(family)).collect();
         let connection = up.connection;
         let Some(link) = peer.link(connection) else { return };
         // Four octets always fit.

@@ -13,8 +13,8 @@ use crate::{
     fsm::{Negotiated, Session, State},
     refresh::Refresh,
     restart::{Keeper, KeeperConfig},
-    wire::Role,
     rib::{Counts, ExportCache, ExportTarget, ImportRules, Neighbor, NextHopRule, NextHops, Topology},
+    wire::Role,
 };
 
 #[derive(Debug)]
@@ -152,7 +152,19 @@ impl Peer {
         let keeper = Keeper::new(keeper);
         let (links, up, away, rules) = Default::default();
         let (messages_received, messages_sent) = (0, 0);
-        Self { id, config, dynamic, session, links, up, keeper, away, rules, messages_received, messages_sent }
+        Self {
+            id,
+            config,
+            dynamic,
+            session,
+            links,
+            up,
+            keeper,
+            away,
+            rules,
+            messages_received,
+            messages_sent,
+        }
     }
 
     pub(super) fn link(&mut self, connection: ConnectionId) -> Option<&mut Link> {

@@ -129,14 +129,15 @@ fn a_node_that_leaves_is_the_last_choice() {
     }
     net.seconds(5);
     assert_eq!(net.through(2, "10.50.0.0/16"), ["node0", "node1"]);
-    net.nodes[0].speaker.set_shutting_down(true);
+    let until = net.now + std::time::Duration::from_secs(10);
+    net.nodes[0].speaker.drain(until);
     net.run(std::time::Duration::ZERO);
     assert_eq!(net.through(2, "10.50.0.0/16"), ["node1"]);
     assert!(!net.through(2, ONE).is_empty(), "what only it has stays reachable");
     let reports = net.nodes[2].speaker.explain("10.50.0.0/16".parse().unwrap());
     let lost = reports.iter().find_map(|report| report.comparison.as_ref()).unwrap();
     assert_eq!((lost.step, lost.to_string()), (Step::LocalPref, "lower LOCAL_PREF: 0 against 100".into()));
-    net.nodes[0].speaker.set_shutting_down(false);
+    net.nodes[0].speaker.resume();
     net.run(std::time::Duration::ZERO);
     assert_eq!(net.through(2, "10.50.0.0/16"), ["node0", "node1"]);
 }

@@ -67,14 +67,22 @@ impl Speaker {
         for order in orders {
             let (family, changed) = match order {
                 Order::Mark(family) => (None, self.rib.mark_stale(id, Families::from_iter([family]))),
-                Order::Sweep(family) => (Some(family), self.rib.sweep_stale(id, Families::from_iter([family]))),
-                Order::Drop(family) => (Some(family), self.rib.withdraw_peer(id, Families::from_iter([family]))),
+                Order::Sweep(family) => {
+                    (Some(family), self.rib.sweep_stale(id, Families::from_iter([family])))
+                }
+                Order::Drop(family) => {
+                    (Some(family), self.rib.withdraw_peer(id, Families::from_iter([family])))
+                }
             };
             let prefixes = changed.len();
             self.note_all(changed);
             let Some(peer) = self.peers.get_mut(&id) else { return };
             if let Some(family) = family.filter(|_| prefixes > 0) {
-                self.events.push_back(Event::StaleGone { peer: Arc::clone(&peer.config.name), family, prefixes });
+                self.events.push_back(Event::StaleGone {
+                    peer: Arc::clone(&peer.config.name),
+                    family,
+                    prefixes,
+                });
             }
             if peer.up.is_none() && peer.keeper.stale().is_empty() {
                 (peer.away, peer.rules) = (None, None);

@@ -113,7 +113,13 @@ impl Speaker {
         }
     }
 
-    pub(super) fn up(&mut self, id: PeerId, connection: ConnectionId, negotiated: Arc<Negotiated>, now: Instant) {
+    pub(super) fn up(
+        &mut self,
+        id: PeerId,
+        connection: ConnectionId,
+        negotiated: Arc<Negotiated>,
+        now: Instant,
+    ) {
         let (prefixes, at) = self.snapshot.take(&self.rib, &self.changes);
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let own = peer.link(connection).map(|link| link.own).unwrap_or_default();

@@ -29,7 +29,7 @@ impl Scripted {
         let now = Instant::now();
         let mut speaker =
             Speaker::new(config(0, local_asn, announce, vec![peer(50, PEER_AS), peer(1, 65_002)]), 0, now);
-        let connection = speaker.handle_accepted(v4(50).into(), own(0), now).unwrap();
+        let connection = speaker.handle_accepted(v4(50).into(), None, own(0), now).unwrap();
         let mut open = Open::new(PEER_AS, 9, v4(50), Families::ALL);
         if !four_octet {
             open.capabilities.retain(|capability| !matches!(capability, Capability::FourOctetAsn(_)));
@@ -162,7 +162,7 @@ fn gained_community_withdraws() {
     changed.peers.push(peer(50, PEER_AS));
     net.nodes[0].speaker.apply(changed, now);
     let speaker = &mut net.nodes[0].speaker;
-    let connection = speaker.handle_accepted(v4(50).into(), own(0), now).unwrap();
+    let connection = speaker.handle_accepted(v4(50).into(), None, own(0), now).unwrap();
     let mut bytes = Vec::new();
     Open::new(PEER_AS, 0, v4(50), Families::ALL).encode(&mut bytes).unwrap();
     encode_keepalive(&mut bytes);
@@ -275,7 +275,7 @@ fn header_error_is_answered_and_closed() {
 fn unknown_callers_are_refused() {
     let mut peer = Scripted::new(true, 65_001, &[]);
     let refused =
-        |peer: &mut Scripted, address: IpAddr| peer.speaker.handle_accepted(address, own(0), peer.now);
+        |peer: &mut Scripted, address: IpAddr| peer.speaker.handle_accepted(address, None, own(0), peer.now);
     assert_eq!(refused(&mut peer, v4(77).into()), Err(Refused::Unknown));
     assert!(matches!(refused(&mut peer, v4(50).into()), Err(Refused::Unwanted(_))));
     assert!(peer.established());
@@ -295,7 +295,7 @@ proptest! {
         if !established {
             let now = peer.now;
             peer.speaker.handle_closed(peer.connection, "closed", now);
-            peer.connection = peer.speaker.handle_accepted(v4(50).into(), own(0), now).unwrap();
+            peer.connection = peer.speaker.handle_accepted(v4(50).into(), None, own(0), now).unwrap();
         }
         let mut message = vec![0xff; 16];
         message.extend(u16::try_from(19 + bytes.len()).unwrap().to_be_bytes());

@@ -48,7 +48,8 @@ fn v6() -> Families {
 
 #[test]
 fn both_sides_understand_an_exchange_alike() {
-    let restart = |time, forwarding| Some(RestartOffer { time, restarting: true, forwarding });
+    let restart =
+        |time, forwarding| Some(RestartOffer { time, restarting: true, forwarding, preserving: true });
     let ours = Offer {
         add_path: AddPath { send: Families::ALL, receive: v4() },
         extended_next_hop: true,
@@ -89,7 +90,12 @@ fn what_one_side_does_not_offer_is_not_agreed_on() {
     let everything = Offer {
         add_path: AddPath { send: Families::ALL, receive: Families::ALL },
         extended_next_hop: true,
-        restart: Some(RestartOffer { time: 9, restarting: false, forwarding: Families::ALL }),
+        restart: Some(RestartOffer {
+            time: 9,
+            restarting: false,
+            forwarding: Families::ALL,
+            preserving: true,
+        }),
         role: Some(Role::Peer),
         strict_role: false,
     };
@@ -178,7 +184,12 @@ fn of_several_restart_capabilities_the_last_counts() {
         ],
     };
     let ours = Offer {
-        restart: Some(RestartOffer { time: 1, restarting: false, forwarding: Families::NONE }),
+        restart: Some(RestartOffer {
+            time: 1,
+            restarting: false,
+            forwarding: Families::NONE,
+            preserving: true,
+        }),
         ..Offer::default()
     };
     let agreed = outcome(ours, &open(THEIRS, vec![restart(5), restart(7)])).unwrap().restart.unwrap();
@@ -188,7 +199,7 @@ fn of_several_restart_capabilities_the_last_counts() {
 
 #[test]
 fn restart_bits_of_the_first_session_and_of_later_ones() {
-    let restart = RestartOffer { time: 60_000, restarting: true, forwarding: v4() };
+    let restart = RestartOffer { time: 60_000, restarting: true, forwarding: v4(), preserving: true };
     let config = config(OURS, THEIRS, Offer { restart: Some(restart), ..Offer::default() });
     let said = |first| {
         let open = offer(&config, Wording::Full, first);
