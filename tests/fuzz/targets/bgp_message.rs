@@ -3,8 +3,8 @@
 
 use isthmus_bgp::Families;
 use isthmus_bgp::wire::{
-    Frame, MessageType, Notification, Open, Peering, RouteRefresh, Update, UpdateContext,
-    encode_announcement, frame,
+    Encoding, Frame, MessageType, Notification, Open, Peering, RouteRefresh, Update, UpdateContext,
+    encode_announcement, encode_withdrawal, frame,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -20,7 +20,13 @@ fuzz_target!(|data: &[u8]| {
 fn split(data: &[u8]) -> Option<(UpdateContext, &[u8])> {
     let (choice, stream) = data.split_first()?;
     let peering = if choice & 2 == 0 { Peering::Internal } else { Peering::External { asn: 65_001 } };
-    let context = UpdateContext { four_octet: choice & 1 == 0, peering, families: Families::ALL };
+    let context = UpdateContext {
+        four_octet: choice & 1 == 0,
+        peering,
+        families: Families::ALL,
+        add_path: if choice & 4 == 0 { Families::NONE } else { Families::ALL },
+        extended_next_hop: choice & 8 != 0,
+    };
     Some((context, stream))
 }
 
@@ -42,10 +48,21 @@ fn decode(message: &Frame<'_>, context: &UpdateContext) {
                 let _ = (notification.to_string(), notification.explanation());
             }
         }
-        MessageType::RouteRefresh => drop(RouteRefresh::decode(message.body)),
+        MessageType::RouteRefresh => match RouteRefresh::decode(message.body) {
+            Ok(refresh) => {
+                let mut again = Vec::new();
+                refresh.encode(&mut again).expect("it always fits");
+                assert_eq!(RouteRefresh::decode(body(&again)), Ok(refresh));
+            }
+            Err(refused) => refused.encode(&mut Vec::new()).expect("a refusal can be sent"),
+        },
         MessageType::Update => {
-            if let Ok(update) = Update::decode(message.body, context) {
-                announce_again(&update, context);
+            match Update::decode(message.body, context) {
+                Ok(update) => {
+                    announce_again(&update, context);
+                    withdraw_again(&update, context);
+                }
+                Err(refused) => refused.encode(&mut Vec::new()).expect("a refusal can be sent"),
             }
         }
         MessageType::Keepalive => {}
@@ -57,7 +74,7 @@ fn announce_again(update: &Update, context: &UpdateContext) {
     for announced in &update.announced {
         let mut out = Vec::new();
         let Ok(count) =
-            encode_announcement(&announced.attributes, &announced.prefixes, context.four_octet, &mut out)
+            encode_announcement(&announced.attributes, &announced.prefixes, &encoding(context), &mut out)
         else {
             continue;
         };
@@ -66,6 +83,26 @@ fn announce_again(update: &Update, context: &UpdateContext) {
         assert_eq!(again.announced.len(), 1);
         assert_eq!(again.announced[0].attributes, announced.attributes);
         assert_eq!(again.announced[0].prefixes, announced.prefixes[..count]);
+    }
+}
+
+/// What is withdrawn comes back the same.
+fn withdraw_again(update: &Update, context: &UpdateContext) {
+    let mut out = Vec::new();
+    let count = encode_withdrawal(&update.withdrawn, &encoding(context), &mut out).expect("one fits");
+    if count > 0 {
+        let again = Update::decode(body(&out), context).expect("our own message is well formed");
+        assert_eq!(again.withdrawn, update.withdrawn[..count]);
+    }
+}
+
+/// How to write for a reader with this context.
+fn encoding(context: &UpdateContext) -> Encoding {
+    Encoding {
+        four_octet: context.four_octet,
+        add_path: context.add_path,
+        extended_next_hop: context.extended_next_hop,
+        link_local: None,
     }
 }
 

@@ -120,7 +120,13 @@ impl Listener {
         assert_ne!(message.kind, MessageType::Notification, "the other neighbor paid for it");
         if message.kind == MessageType::Update {
             let peering = Peering::External { asn: OWN };
-            let context = UpdateContext { four_octet: self.four_octet, peering, families: Families::ALL };
+            let context = UpdateContext {
+                four_octet: self.four_octet,
+                peering,
+                families: Families::ALL,
+                add_path: Families::NONE,
+                extended_next_hop: false,
+            };
             let update = Update::decode(message.body, &context).expect("our own UPDATE is well formed");
             assert_eq!(update.faults, [], "our own UPDATE has faults");
         }

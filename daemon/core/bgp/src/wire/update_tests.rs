@@ -608,3 +608,39 @@ proptest! {
         let _ = Update::decode(&bytes[HEADER_LENGTH..], &reading(&encoding));
     }
 }
+
+/// `cargo test --release -p isthmus-bgp --lib speed_of_ -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement, and only in a release build one"]
+fn speed_of_an_update_with_500_prefixes() {
+    const ROUNDS: u32 = 20_000;
+    let prefixes: Vec<Nlri> = (0..500u32)
+        .map(|n| IpNet::new(IpAddr::V4((0x0a00_0000 | n << 8).into()), 24).unwrap().into())
+        .collect();
+    let mut attributes = Attributes::originated("10.0.0.1".parse().unwrap());
+    attributes.as_path = AsPath::new(vec![65_001, 65_002, 65_003]);
+    attributes.communities = vec![Community(1), Community(2)].into();
+    let encoded = EncodedAttributes::new(&attributes, &Encoding::FOUR_OCTET).unwrap();
+    let mut out = Vec::new();
+    let started = std::time::Instant::now();
+    for _ in 0..ROUNDS {
+        out.clear();
+        assert_eq!(encoded.encode(&prefixes, &mut out), Ok(500));
+    }
+    let encoding = started.elapsed() / ROUNDS;
+    let started = std::time::Instant::now();
+    for _ in 0..ROUNDS {
+        let update = Update::decode(std::hint::black_box(&out[HEADER_LENGTH..]), &EBGP).unwrap();
+        assert_eq!(std::hint::black_box(update).announced[0].prefixes.len(), 500);
+    }
+    println!("encoded in {encoding:?}, decoded in {:?}", started.elapsed() / ROUNDS);
+    let started = std::time::Instant::now();
+    for _ in 0..ROUNDS {
+        out.clear();
+        assert_eq!(
+            encode_announcement(&attributes, &prefixes[..10], &Encoding::FOUR_OCTET, &mut out),
+            Ok(10)
+        );
+    }
+    println!("10 prefixes with their attributes encoded in {:?}", started.elapsed() / ROUNDS);
+}
