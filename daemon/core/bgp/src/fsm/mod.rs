@@ -315,4 +315,6 @@ mod interleavings;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod restart_tests;
+#[cfg(test)]
 mod tests;
