@@ -320,4 +320,6 @@ mod interleavings;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod restart_tests;
+#[cfg(test)]
 mod tests;
