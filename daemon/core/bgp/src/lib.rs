@@ -7,7 +7,7 @@
 //! RFCs: 4271 (BGP-4), 4760 (other address families), 5492 (capabilities), 6793 (4-octet AS numbers), 6286 (identifiers), 6608 (FSM
 //! error subcodes), 7606 (error handling), 7607 (AS 0), 9774 (no AS_SET), 1997 (communities), 2545 (IPv6 next hops), 4486 and 9003 (Cease),
 //! 4724 and 8538 (graceful restart), 2918 and 7313 (route refresh), 7911 (add-path), 8950 (IPv6 next hops), 9234 (roles), 9384 (BFD
-//! Cease), 8212 (no policy, no routes), 9072 (long OPEN), 9687 (send hold timer).
+//! Cease), 4456 (route reflection), 8092 (large communities), 8326 (graceful shutdown), 6996 (private numbers), 8212 (no policy, no routes), 9072 (long OPEN), 9687 (send hold timer).
 #![forbid(unsafe_code)]
 
 pub mod adj_out;
@@ -24,8 +24,8 @@ pub mod wire;
 pub use family::{Families, Family};
 pub use policy::Policy;
 pub use speaker::{
-    AddPathSelection, Config, ConnectionId, Event, Guards, Multipath, NextHopMode, PeerConfig, PeerId,
-    PeerStatus, Refused, Speaker,
+    AddPathSelection, Config, ConnectionId, Event, ExportReport, Guards, Member, Multipath, NextHopMode,
+    PathReport, PeerConfig, PeerId, PeerStatus, Refused, Speaker,
 };
 
 /// AS_TRANS, the number that stands for a 4-octet one where only two octets fit (RFC 6793 section 9).

@@ -225,7 +225,7 @@ impl Differences {
 /// True if a session under the old settings cannot go on under the new ones.
 fn renegotiates(old: &PeerConfig, new: &PeerConfig) -> bool {
     let agreed = |peer: &PeerConfig| {
-        (peer.asn, peer.hold_time, peer.families, peer.scope, peer.route_reflector_client)
+        (peer.asn, peer.hold_time, peer.families, peer.scope, peer.route_reflector_client, peer.passive)
     };
     agreed(old) != agreed(new) || old.offer != new.offer
 }

@@ -12,6 +12,7 @@
 
 mod apply;
 mod config;
+mod group;
 mod import;
 mod peer;
 mod receive;
@@ -38,6 +39,7 @@ use crate::{
     wire::{Fault, Notification, code, encode_keepalive},
 };
 pub use config::{AddPathSelection, Config, Guards, NextHopMode, PeerConfig};
+pub use group::Member;
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
 use routes::Snapshot;
