@@ -26,8 +26,8 @@ pub mod wire;
 pub use family::{Families, Family};
 pub use policy::Policy;
 pub use speaker::{
-    AddPathSelection, Config, ConnectionId, Event, Guards, Multipath, NextHopMode, PeerConfig, PeerId,
-    PeerStatus, Refused, Speaker,
+    AddPathSelection, Config, ConnectionId, Event, ExportReport, Guards, Member, Multipath, NextHopMode,
+    PathReport, PeerConfig, PeerId, PeerStatus, Refused, Speaker,
 };
 
 /// AS_TRANS, the number that stands for a 4-octet one where only two octets fit (RFC 6793 section 9).

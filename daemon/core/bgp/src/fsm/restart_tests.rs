@@ -17,7 +17,8 @@ fn graceful(notification: bool) -> Open {
 /// Established with a peer that keeps routes over a restart, as we do.
 fn gracefully_established(notification: bool, now: Instant) -> Session {
     let mut config = config(65_001, 1, 65_002);
-    config.offer.restart = Some(RestartOffer { time: 120, restarting: true, forwarding: Families::ALL, preserving: true });
+    config.offer.restart =
+        Some(RestartOffer { time: 120, restarting: true, forwarding: Families::ALL, preserving: true });
     let mut session = Session::new(config, Jitter::new(1), now);
     session.start(now);
     session.handle_connected(A, now);

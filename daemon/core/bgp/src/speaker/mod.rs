@@ -14,6 +14,7 @@ mod apply;
 mod config;
 mod departure;
 mod dynamic;
+mod group;
 mod import;
 mod orders;
 mod peer;
@@ -46,6 +47,7 @@ use crate::{
 pub use config::{
     AddPathSelection, Config, DynamicPeers, Guards, NextHopMode, PeerConfig, RestartConfig, RestartMode,
 };
+pub use group::Member;
 pub use orders::Reset;
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};

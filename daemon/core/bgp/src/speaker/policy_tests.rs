@@ -169,6 +169,22 @@ fn no_more_prefixes_than_a_peer_bears() {
 }
 
 #[test]
+fn members_are_what_may_carry_traffic() {
+    let mut net = mesh(&[65_001, 65_002, 65_003]);
+    net.seconds(5);
+    let speaker = &net.nodes[0].speaker;
+    let mut members: Vec<_> =
+        speaker.members(self::net(TWO)).map(|way| (way.next_hop, way.selected)).collect();
+    members.sort();
+    assert_eq!(members, [(v4(1).into(), true), (v4(2).into(), false)], "the direct way, and the one around");
+    assert_eq!(
+        speaker.members(self::net(ONE)).count(),
+        0,
+        "it starts here, and comes back to us only in circles"
+    );
+}
+
+#[test]
 fn pages_of_the_table() {
     let mut net = pair();
     net.seconds(5);

@@ -8,8 +8,8 @@ use super::{net::*, *};
 use crate::{
     Families,
     wire::{
-        AsPath, Attributes, Capability, Community, Encoding, Nlri, Open, Origin, Peering, Update,
-        UpdateContext, encode_announcement, encode_withdrawal, frame,
+        AsPath, Attributes, Capability, Community, Encoding, Nlri, Open, Origin, Peering, RouteRefresh,
+        Update, UpdateContext, encode_announcement, encode_withdrawal, frame,
     },
 };
 
@@ -306,4 +306,66 @@ proptest! {
         peer.speaker.handle_timeout(peer.now + Duration::from_secs(1));
         while peer.speaker.poll_event().is_some() {}
     }
+}
+
+impl Scripted {
+    fn refresh(&mut self, family: Family, subtype: u8) {
+        let mut bytes = Vec::new();
+        RouteRefresh::new(family, subtype).encode(&mut bytes).unwrap();
+        self.send(&bytes);
+    }
+
+    /// Established, with this capability besides the usual ones.
+    fn able(capability: Capability, announce: &[&str]) -> Self {
+        let mut peer = Self::new(true, 65_001, announce);
+        let now = peer.now;
+        peer.speaker.handle_closed(peer.connection, "closed", now);
+        peer.connection = peer.speaker.handle_accepted(v4(50).into(), None, own(0), now).unwrap();
+        let mut open = Open::new(PEER_AS, 9, v4(50), Families::ALL);
+        open.capabilities.push(capability);
+        let mut bytes = Vec::new();
+        open.encode(&mut bytes).unwrap();
+        encode_keepalive(&mut bytes);
+        peer.send(&bytes);
+        assert!(peer.established());
+        peer.heard();
+        peer
+    }
+}
+
+#[test]
+fn who_asks_is_sent_everything_again() {
+    let mut peer = Scripted::new(true, 65_001, &[ONE, TWO, SIX]);
+    assert!(peer.heard().is_empty());
+    peer.refresh(Family::Ipv4Unicast, 0);
+    let updates = peer.heard();
+    let announced: usize =
+        updates.iter().flat_map(|update| &update.announced).map(|a| a.prefixes.len()).sum();
+    assert_eq!(announced, 2, "of that family");
+    peer.refresh(Family::Ipv4Unicast, 77);
+    assert!(peer.heard().is_empty());
+}
+
+#[test]
+fn what_a_marked_refresh_leaves_out_is_gone() {
+    let mut peer = Scripted::able(Capability::EnhancedRouteRefresh, &[]);
+    peer.announce("10.8.0.0/16", |_| {});
+    peer.announce("10.9.0.0/16", |_| {});
+    peer.refresh(Family::Ipv4Unicast, 1);
+    assert!(peer.used("10.8.0.0/16") && peer.used("10.9.0.0/16"), "meanwhile they stay");
+    peer.announce("10.9.0.0/16", |_| {});
+    peer.refresh(Family::Ipv4Unicast, 2);
+    assert!(!peer.used("10.8.0.0/16") && peer.used("10.9.0.0/16"));
+}
+
+#[test]
+fn a_route_that_would_carry_its_own_session_is_kept_with_the_reason() {
+    let mut peer = Scripted::new(true, 65_001, &[]);
+    for (prefix, used) in [("10.99.0.0/16", false), ("0.0.0.0/0", false), ("10.98.0.0/16", true)] {
+        peer.announce(prefix, |_| {});
+        assert_eq!(peer.used(prefix), used, "{prefix}");
+    }
+    // The neighbor is on a subnet of ours: that is closer than what it announces.
+    peer.speaker.set_topology(Topology::new([], [vec!["10.99.0.0/24".parse().unwrap()]], []));
+    assert!(peer.used("10.99.0.0/16"), "judged again, without a word from the peer");
 }

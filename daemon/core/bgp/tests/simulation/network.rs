@@ -262,8 +262,12 @@ impl Network {
         let [n, other] = nodes;
         self.made += 1;
         let id = self.made;
-        let there =
-            self.nodes[other].speaker.as_mut().unwrap().handle_accepted(v4(n).into(), own(other), self.now);
+        let there = self.nodes[other].speaker.as_mut().unwrap().handle_accepted(
+            v4(n).into(),
+            None,
+            own(other),
+            self.now,
+        );
         let there = there.ok();
         self.streams.insert(id, Stream { nodes, ends: [Some(here), there], flight: Default::default() });
         self.nodes[n].streams.insert(here, (id, 0));
