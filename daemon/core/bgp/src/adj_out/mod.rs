@@ -167,9 +167,12 @@ impl AdjOut {
     /// Looks at the next window. False: there is none.
     fn look(&mut self, changes: &Changes, wanted: &mut dyn FnMut(IpNet, &mut Vec<Sent>)) -> bool {
         self.stage = Stage::new(changes.end());
-        let lost: Vec<_> = changes.read_lost(&mut self.cursor.lost, WINDOW).collect();
-        let window = if lost.is_empty() { std::mem::take(&mut self.again) } else { lost };
-        if !window.is_empty() {
+        let mut lost: Vec<_> = changes.read_lost(&mut self.cursor.lost, WINDOW).collect();
+        let any_lost = !lost.is_empty();
+        // What it does not hold it need not lose. If there is a path again, the other journal says so.
+        lost.retain(|prefix| self.told.holds(*prefix));
+        let window = if any_lost { lost } else { std::mem::take(&mut self.again) };
+        if any_lost || !window.is_empty() {
             self.compare(&window, false, wanted);
             return true;
         }

@@ -29,6 +29,11 @@ impl Told {
         self.counts[family.index()]
     }
 
+    /// True if it holds a path to the prefix.
+    pub(super) fn holds(&self, prefix: IpNet) -> bool {
+        self.paths(prefix).next().is_some()
+    }
+
     pub(super) fn contains(&self, prefix: IpNet, path_id: u32) -> bool {
         self.paths(prefix).any(|(id, _)| id == path_id)
     }
