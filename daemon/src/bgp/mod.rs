@@ -13,6 +13,8 @@ mod listen;
 mod metrics;
 mod next_hops;
 mod publish;
+mod socket;
+mod to_core;
 
 use std::time::Instant;
 
@@ -24,6 +26,7 @@ pub use config::*;
 use driver::Driver;
 pub use error::Error;
 pub use handle::{Handle, NeighborStatus};
+use listen::Listeners;
 
 /// Binds the listeners and starts every session.
 ///
@@ -31,7 +34,7 @@ pub use handle::{Handle, NeighborStatus};
 /// stops BGP decides about the routes.
 ///
 /// # Errors
-/// An address that cannot be listened on.
+/// An address that cannot be listened on, or a password that the kernel does not take.
 pub async fn start(
     config: Config,
     board: Board,
@@ -40,7 +43,7 @@ pub async fn start(
 ) -> Result<(Handle, JoinHandle<()>), Error> {
     let listening = readiness.wait_for("bgp: listening");
     metrics::describe();
-    let listeners = listen::bind(&config.listen)?;
+    let listeners = Listeners::bind(&config.listen, &driver::passwords(&config))?;
     let (driver, handle) = Driver::new(config, board, listeners, shutdown, Instant::now())?;
     let task = tokio::spawn(driver.run());
     drop(listening);
@@ -49,3 +52,5 @@ pub async fn start(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transport_tests;

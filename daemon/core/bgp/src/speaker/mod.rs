@@ -219,8 +219,23 @@ impl Speaker {
         own: NextHops,
         now: Instant,
     ) -> Result<ConnectionId, Refused> {
+        let found = self.peers.values().find(|peer| peer.config.address == remote);
+        let name = found.map(|peer| Arc::clone(&peer.config.name)).ok_or(Refused::Unknown)?;
+        self.handle_accepted_from(&name, own, now)
+    }
+
+    /// The same, where the driver knows who it is: a link-local address alone does not say.
+    ///
+    /// # Errors
+    /// Why the connection should be closed without a word.
+    pub fn handle_accepted_from(
+        &mut self,
+        name: &str,
+        own: NextHops,
+        now: Instant,
+    ) -> Result<ConnectionId, Refused> {
         let id = self.new_connection();
-        let found = self.peers.values_mut().find(|peer| peer.config.address == remote);
+        let found = self.peers.values_mut().find(|peer| *peer.config.name == *name);
         let owner = found.ok_or(Refused::Unknown)?;
         owner.session.handle_accepted(id, now).map_err(Refused::Unwanted)?;
         let peer = owner.id;
