@@ -47,6 +47,9 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "{}: {error}", arguments.config.display());
             return ExitCode::from(INVALID_CONFIG);
         }
+        for warning in &config.warnings {
+            let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        }
         // A closed stdout is the reader's choice; the exit code still tells.
         let _ = writeln!(std::io::stdout(), "{}: ok", arguments.config.display());
         return ExitCode::SUCCESS;

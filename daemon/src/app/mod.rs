@@ -33,6 +33,7 @@ pub fn check(config: &Config) -> Result<(), identity::Error> {
 /// Runs a node until it is told to stop. An error means that it could not start, or that a part of it failed.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
+    warn(&config);
     let mut stages = Stages::default();
     let built = tokio::select! {
         built = build(config, &mut stages) => Some(built),
@@ -54,6 +55,11 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     signals::stopping();
     node.stop().await;
     result
+}
+
+/// What the configuration says and hardly means.
+fn warn(config: &Config) {
+    config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
 }
 
 /// Everything that runs, and what is needed to change or stop it.

@@ -39,6 +39,7 @@ impl Node {
         super::check(&new).map_err(|error| error.to_string())?;
         match self.apply(&new).await {
             Ok(changes) => {
+                super::warn(&new);
                 self.config = new;
                 Ok(changes)
             }

@@ -11,7 +11,7 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::timeout,
 };
 use tokio_util::{
@@ -23,6 +23,8 @@ use super::driver::Input;
 
 /// Most bytes handed over at once: small enough that timers are served in between.
 const CHUNK: usize = 32 * 1024;
+/// Chunks of one connection that wait to be looked at: a peer that floods waits for itself and not the others for it.
+const UNREAD: usize = 2;
 /// Buffers that wait for a slow peer's socket.
 const WAITING: usize = 2;
 /// How long a closing connection may take to carry its last words.
@@ -32,14 +34,26 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// The driver's end of a connection. Dropping it closes the connection.
-pub(super) struct Connection {
-    /// Whole messages for the peer; a free place means that the transport has room.
-    pub(super) writer: mpsc::Sender<Vec<u8>>,
+/// Who is at the ends of a connection.
+pub(super) struct Ends {
+    /// Configured name of the neighbor.
+    pub(super) neighbor: Arc<str>,
     /// Our end.
     pub(super) local: IpAddr,
     /// Own next hops there.
     pub(super) own: NextHops,
+}
+
+/// What is read of one connection, and is not yet looked at; dropped, it makes room for more.
+pub(super) struct Share {
+    _place: OwnedSemaphorePermit,
+}
+
+/// The driver's end of a connection. Dropping it closes the connection.
+pub(super) struct Connection {
+    /// Whole messages for the peer; a free place means that the transport has room.
+    pub(super) writer: mpsc::Sender<Vec<u8>>,
+    pub(super) ends: Ends,
     last_words: oneshot::Sender<Vec<u8>>,
     /// Tells the reader.
     closing: DropGuard,
@@ -50,7 +64,7 @@ impl Connection {
     pub(super) fn spawn(
         id: ConnectionId,
         stream: TcpStream,
-        ends: (IpAddr, NextHops),
+        ends: Ends,
         inputs: mpsc::Sender<Input>,
         room: Arc<Notify>,
         tasks: &TaskTracker,
@@ -61,7 +75,7 @@ impl Connection {
         let closing = CancellationToken::new();
         tasks.spawn(read_all(id, read, inputs, closing.clone()));
         tasks.spawn(write_all(write, buffers, parting, room));
-        Self { writer, local: ends.0, own: ends.1, last_words, closing: closing.drop_guard() }
+        Self { writer, ends, last_words, closing: closing.drop_guard() }
     }
 
     /// Sends what was handed over before, then this, then closes; gives up on a peer that does not take it within a second.
@@ -90,13 +104,16 @@ async fn read_all(
     inputs: mpsc::Sender<Input>,
     closing: CancellationToken,
 ) {
-    let mut buffer = BytesMut::new();
+    let (mut buffer, unread) = (BytesMut::new(), Arc::new(Semaphore::new(UNREAD)));
     loop {
+        let place = Arc::clone(&unread).acquire_owned();
+        // Nobody closes the semaphore.
+        let Some(Ok(place)) = closing.run_until_cancelled(place).await else { break };
         buffer.reserve(CHUNK);
         let Some(read) = closing.run_until_cancelled(half.read_buf(&mut buffer)).await else { break };
         let input = match read {
             Ok(0) => Input::Closed { id, why: "peer closed the connection".into() },
-            Ok(_) => Input::Bytes { id, bytes: buffer.split().freeze() },
+            Ok(_) => Input::Bytes { id, bytes: buffer.split().freeze(), share: Share { _place: place } },
             Err(error) => Input::Closed { id, why: explain(&error) },
         };
         let ended = matches!(input, Input::Closed { .. });

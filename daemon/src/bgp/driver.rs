@@ -2,29 +2,34 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use isthmus_bgp::{ConnectionId, Event, PeerId, Speaker, fsm::State, rib::NextHops, wire::Disposition};
+use isthmus_bgp::{
+    ConnectionId, Event, PeerId, Speaker,
+    fsm::State,
+    wire::{Disposition, Notification, code},
+};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::{Notify, mpsc, watch},
     time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Config, Error, Handle, NeighborStatus, Policy,
-    connection::{Connection, set_options},
-    dial::dial,
+    Config, Error, Handle, NeighborConfig, NeighborStatus, Place, Transport,
+    connection::{Connection, Ends, Share, set_options},
+    dial::{Target, dial},
     handle::Command,
     link_down::Links,
-    listen::{Neighbors, accept},
+    listen::{Listeners, Neighbors, accept},
     metrics, next_hops, paths,
     publish::Publisher,
+    socket::Passwords,
+    to_core::{self, to_core},
 };
 use crate::log_limit::Limits;
 use crate::routes::{Board, Statics};
@@ -33,17 +38,21 @@ use crate::routes::{Board, Statics};
 const INPUTS: usize = 64;
 /// How long connections may take to say goodbye at shutdown.
 const PARTING: Duration = Duration::from_millis(1500);
+/// Inputs are taken for this long before timers and output have their turn.
+const TURN: Duration = Duration::from_millis(20);
+/// The metrics of neighbors are as old as this at most.
+const METRICS_AGE: Duration = Duration::from_secs(1);
 /// How often our interfaces are looked at again, beside when they are known to have changed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What happens outside.
 pub(super) enum Input {
     /// A dial ended.
-    Dialed { peer: PeerId, result: Result<TcpStream, String> },
+    Dialed { peer: PeerId, transport: Transport, result: Result<TcpStream, String> },
     /// A configured neighbor connected.
-    Accepted { stream: TcpStream, remote: IpAddr },
+    Accepted { stream: TcpStream, place: Place, transport: Transport },
     /// Bytes came.
-    Bytes { id: ConnectionId, bytes: Bytes },
+    Bytes { id: ConnectionId, bytes: Bytes, share: Share },
     /// A connection ended.
     Closed { id: ConnectionId, why: String },
 }
@@ -60,7 +69,10 @@ pub(super) struct Driver {
     input_sender: mpsc::Sender<Input>,
     /// A writer can take more.
     room: Arc<Notify>,
-    neighbors: watch::Sender<Neighbors>,
+    neighbors: watch::Sender<Arc<Neighbors>>,
+    listeners: Listeners,
+    /// When the metrics of neighbors are due; `None`: nothing happened since they were.
+    metrics_due: Option<Instant>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
     started: Instant,
@@ -79,17 +91,16 @@ impl Driver {
     pub(super) fn new(
         config: Config,
         board: Board,
-        listeners: Vec<TcpListener>,
+        listeners: Listeners,
         shutdown: CancellationToken,
         now: Instant,
     ) -> Result<(Self, Handle), Error> {
         let (command_sender, commands) = mpsc::channel(16);
         let (input_sender, inputs) = mpsc::channel(INPUTS);
-        let neighbors = watch::Sender::new(addresses(&config));
+        let neighbors = watch::Sender::new(Arc::new(Neighbors::new(&config)));
         let tasks = TaskTracker::new();
-        let mut listening = Vec::new();
-        for (listener, address) in listeners.into_iter().zip(&config.listen) {
-            listening.push(listener.local_addr().map_err(|error| Error::listen(*address, error))?);
+        let listening = listeners.addresses()?;
+        for listener in listeners.iter() {
             tasks.spawn(accept(listener, neighbors.subscribe(), input_sender.clone(), shutdown.clone()));
         }
         tracing::info!(asn = config.asn, router_id = %config.router_id, ?listening, "BGP started");
@@ -106,6 +117,8 @@ impl Driver {
             input_sender,
             room: Arc::default(),
             neighbors,
+            listeners,
+            metrics_due: Some(now),
             tasks,
             shutdown,
             started: now,
@@ -138,25 +151,43 @@ impl Driver {
                 () = self.room.notified() => {}
                 () = alarm, if deadline.is_some() => {}
             }
-            // What has arrived already counts before any timer does.
-            for _ in 0..INPUTS {
-                let Ok(input) = self.inputs.try_recv() else { break };
-                self.feed(input);
-            }
+            self.feed_waiting();
             let now = Instant::now();
             if self.speaker.poll_timeout().is_some_and(|(at, _)| at <= now) {
                 self.speaker.handle_timeout(now);
             }
             self.act();
+            self.update_metrics(now);
         }
         self.stop().await;
+    }
+
+    /// What has arrived already counts before any timer does; but nobody's flood may hold up the others' KEEPALIVEs.
+    fn feed_waiting(&mut self) {
+        let end = Instant::now() + TURN;
+        while Instant::now() < end {
+            let Ok(input) = self.inputs.try_recv() else { return };
+            self.feed(input);
+        }
+    }
+
+    /// To look at every neighbor costs more than most of what happens, so it waits for company.
+    fn update_metrics(&mut self, now: Instant) {
+        match self.metrics_due {
+            Some(due) if due <= now => {
+                self.speaker.status().iter().for_each(metrics::update);
+                self.metrics_due = None;
+            }
+            Some(_) => {}
+            None => self.metrics_due = Some(now + METRICS_AGE),
+        }
     }
 
     /// When something is due without anything happening.
     fn deadline(&self) -> Option<Instant> {
         let timer = self.speaker.poll_timeout().map(|(at, _)| at);
         let settling = (!self.settled).then(|| self.started + self.config.graceful_restart);
-        timer.into_iter().chain(settling).min()
+        timer.into_iter().chain(settling).chain(self.metrics_due).min()
     }
 
     /// Tells the speaker what lies around us. Without an answer of the kernel it goes on with what it knows.
@@ -165,6 +196,7 @@ impl Driver {
             Ok(entries) => {
                 let topology = next_hops::topology(&entries, &self.statics.borrow_and_update());
                 self.speaker.set_topology(topology);
+                self.follow_interfaces();
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot list own addresses; next hops are judged by former ones")
@@ -172,53 +204,79 @@ impl Driver {
         }
     }
 
+    /// An interface that was made anew has another index, and link-local neighbors on it are others to the kernel.
+    fn follow_interfaces(&mut self) {
+        if self.config.neighbors.iter().any(|neighbor| neighbor.place.interface.is_some()) {
+            let wanted = to_core(&self.config);
+            if wanted != *self.speaker.config() {
+                self.speaker.apply(wanted, Instant::now());
+            }
+        }
+    }
+
     fn feed(&mut self, input: Input) {
         let now = Instant::now();
         match input {
-            Input::Dialed { peer, result: Ok(stream) } => self.dialed(peer, stream, now),
-            Input::Dialed { peer, result: Err(why) } => self.speaker.handle_dial_failed(peer, &why, now),
-            Input::Accepted { stream, remote } => self.accepted(stream, remote, now),
-            Input::Bytes { id, bytes } => self.speaker.handle_bytes(id, &bytes, now),
+            Input::Dialed { peer, transport, result: Ok(stream) } => {
+                self.dialed(peer, stream, &transport, now);
+            }
+            Input::Dialed { peer, result: Err(why), .. } => self.speaker.handle_dial_failed(peer, &why, now),
+            Input::Accepted { stream, place, transport } => self.accepted(stream, &place, &transport, now),
+            Input::Bytes { id, bytes, share: _share } => self.speaker.handle_bytes(id, &bytes, now),
             Input::Closed { id, why } => self.speaker.handle_closed(id, &why, now),
         }
         // The next input may be about what this one decided.
         self.handle_events();
     }
 
-    fn dialed(&mut self, peer: PeerId, stream: TcpStream, now: Instant) {
-        let prepared =
-            stream.peer_addr().and_then(|remote| self.prepare(&stream, remote.ip().to_canonical()));
-        match prepared {
-            Ok((local, own)) => {
-                if let Some(id) = self.speaker.handle_connected(peer, own, now) {
-                    self.attach(id, stream, (local, own));
+    fn dialed(&mut self, peer: PeerId, stream: TcpStream, made: &Transport, now: Instant) {
+        // Between dialing and connecting the configuration may have changed.
+        let neighbor = self.neighbor(peer).filter(|neighbor| neighbor.transport == *made).cloned();
+        let Some(neighbor) = neighbor else {
+            return self.speaker.handle_dial_failed(peer, "its configuration changed meanwhile", now);
+        };
+        match self.prepare(&stream, &neighbor) {
+            Ok(ends) => {
+                if let Some(id) = self.speaker.handle_connected(peer, ends.own, now) {
+                    self.attach(id, stream, ends);
                 }
             }
             Err(error) => self.speaker.handle_dial_failed(peer, &format!("connection failed: {error}"), now),
         }
     }
 
-    fn accepted(&mut self, stream: TcpStream, remote: IpAddr, now: Instant) {
+    fn accepted(&mut self, stream: TcpStream, place: &Place, made: &Transport, now: Instant) {
+        let is_here = |neighbor: &&NeighborConfig| (&neighbor.place, &neighbor.transport) == (place, made);
+        let Some(neighbor) = self.config.neighbors.iter().find(is_here).cloned() else { return };
         // A connection that broke before we looked at it concerns nobody.
-        let Ok((local, own)) = self.prepare(&stream, remote) else { return };
-        match self.speaker.handle_accepted(remote, own, now) {
-            Ok(id) => self.attach(id, stream, (local, own)),
+        let Ok(ends) = self.prepare(&stream, &neighbor) else { return };
+        let scope = neighbor.place.interface.as_deref().map(to_core::index);
+        match self.speaker.handle_accepted(neighbor.place.address, scope, ends.own, now) {
+            Ok(id) => self.attach(id, stream, ends),
             Err(reason) => {
-                tracing::debug!(%remote, %reason, "BGP connection refused");
+                tracing::debug!(neighbor = %neighbor.peer.name, %reason, "BGP connection refused");
                 metrics::refused("unwanted");
             }
         }
     }
 
-    fn prepare(&mut self, stream: &TcpStream, remote: IpAddr) -> std::io::Result<(IpAddr, NextHops)> {
-        self.look_around();
-        let neighbor = self.config.neighbors.iter().find(|neighbor| neighbor.address == remote);
-        set_options(stream, neighbor.map_or(Duration::ZERO, |neighbor| neighbor.hold_time))?;
-        let local = stream.local_addr()?.ip().to_canonical();
-        Ok((local, next_hops::own(local)))
+    fn neighbor(&self, peer: PeerId) -> Option<&NeighborConfig> {
+        let name = self.speaker.peer_name(peer)?;
+        self.config.neighbors.iter().find(|neighbor| neighbor.peer.name == *name)
     }
 
-    fn attach(&mut self, id: ConnectionId, stream: TcpStream, ends: (IpAddr, NextHops)) {
+    fn prepare(&mut self, stream: &TcpStream, neighbor: &NeighborConfig) -> std::io::Result<Ends> {
+        self.look_around();
+        set_options(stream, Duration::from_secs(neighbor.peer.hold_time.into()))?;
+        let local = stream.local_addr()?.ip().to_canonical();
+        Ok(Ends {
+            neighbor: Arc::clone(&neighbor.peer.name),
+            local,
+            own: next_hops::own(local, neighbor.place.interface.as_deref()),
+        })
+    }
+
+    fn attach(&mut self, id: ConnectionId, stream: TcpStream, ends: Ends) {
         let (inputs, room) = (self.input_sender.clone(), Arc::clone(&self.room));
         self.connections.insert(id, Connection::spawn(id, stream, ends, inputs, room, &self.tasks));
     }
@@ -233,12 +291,14 @@ impl Driver {
     }
 
     fn status(&self) -> Vec<NeighborStatus> {
-        let local = |id: ConnectionId| self.connections.get(&id).map(|connection| connection.local);
+        let local = |id: ConnectionId| self.connections.get(&id).map(|connection| connection.ends.local);
         let now = Instant::now();
         let all = self.speaker.status().into_iter();
         all.map(|status| {
             let local = status.connection.and_then(local);
-            NeighborStatus::new(status, local, now)
+            let neighbor = self.config.neighbors.iter().find(|neighbor| neighbor.peer.name == status.name);
+            let warnings = neighbor.map(|neighbor| neighbor.warnings.clone()).unwrap_or_default();
+            NeighborStatus { warnings, ..NeighborStatus::new(status, local, now) }
         })
         .collect()
     }
@@ -247,19 +307,51 @@ impl Driver {
         if config.listen != self.config.listen {
             return Err(Error::ListenChanged);
         }
-        let kept: HashSet<_> = config.neighbors.iter().map(|neighbor| neighbor.name.as_str()).collect();
-        for gone in self.config.neighbors.iter().filter(|neighbor| !kept.contains(neighbor.name.as_str())) {
-            metrics::remove(&gone.name);
+        self.listeners.change_passwords(&passwords(&self.config), &passwords(&config))?;
+        let kept: HashSet<_> = config.neighbors.iter().map(|neighbor| &neighbor.peer.name).collect();
+        for gone in self.config.neighbors.iter().filter(|neighbor| !kept.contains(&neighbor.peer.name)) {
+            metrics::remove(&gone.peer.name);
         }
         let mut changes = self.speaker.apply(to_core(&config), Instant::now());
+        changes.extend(self.end_connections_made_otherwise(&config));
         if config.graceful_restart != self.config.graceful_restart {
             changes.push("graceful restart time changed".into());
         }
-        self.neighbors.send_replace(addresses(&config));
+        self.neighbors.send_replace(Arc::new(Neighbors::new(&config)));
         self.config = config;
         // The tunnel was reloaded before us.
         self.look_around();
         Ok(changes)
+    }
+
+    /// A connection lives by what it was made with: where that changed it ends, and the next one is made anew.
+    fn end_connections_made_otherwise(&mut self, new: &Config) -> Vec<String> {
+        let old: HashMap<_, _> =
+            self.config.neighbors.iter().map(|neighbor| (&neighbor.peer.name, neighbor)).collect();
+        let differs = |new: &&NeighborConfig| {
+            old.get(&new.peer.name)
+                .is_some_and(|old| old.transport != new.transport && old.place == new.place)
+        };
+        let names: Vec<_> =
+            new.neighbors.iter().filter(differs).map(|new| Arc::clone(&new.peer.name)).collect();
+        for name in &names {
+            self.end_connections(name, "its connection is made in another way now");
+        }
+        names.iter().map(|name| format!("neighbor {name}: connection made anew")).collect()
+    }
+
+    /// Tells the neighbor that its configuration changed (RFC 4486), and closes.
+    fn end_connections(&mut self, name: &str, why: &str) {
+        let ids = self.connections.iter().filter(|(_, connection)| *connection.ends.neighbor == *name);
+        for id in ids.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if let Some(connection) = self.connections.remove(&id) {
+                let mut last_words = Vec::new();
+                let notification = Notification::new(code::CEASE, code::cease::CONFIGURATION);
+                notification.encode(&mut last_words).expect("a NOTIFICATION without data fits");
+                connection.close(last_words);
+            }
+            self.speaker.handle_closed(id, why, Instant::now());
+        }
     }
 
     /// Carries out everything that the speaker has decided.
@@ -269,13 +361,12 @@ impl Driver {
         self.publish();
         // Sending may have found something unsendable.
         self.handle_events();
-        self.speaker.status().iter().for_each(metrics::update);
     }
 
     fn handle_events(&mut self) {
         while let Some(event) = self.speaker.poll_event() {
             match event {
-                Event::Dial { peer, address, port } => self.dial(peer, address, port),
+                Event::Dial { peer, .. } => self.dial(peer),
                 Event::Close { connection, last_words } => {
                     if let Some(connection) = self.connections.remove(&connection) {
                         connection.close(last_words);
@@ -301,6 +392,11 @@ impl Driver {
                     let neighbor = peer;
                     tracing::warn!(%neighbor, %family, limit, "this neighbor is sent no more prefixes");
                 }
+                Event::StaleGone { peer, family, prefixes } => {
+                    tracing::info!(neighbor = %peer, %family, prefixes, "stale routes removed");
+                }
+                Event::RestartOver => tracing::info!("restart over: routes are selected and told again"),
+                Event::Drained => tracing::info!("drained"),
                 Event::TooManyPaths { peer, prefix } => {
                     if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
                         tracing::warn!(neighbor = %peer, %prefix, not_shown, "too many paths to one prefix");
@@ -315,12 +411,14 @@ impl Driver {
         }
     }
 
-    fn dial(&self, peer: PeerId, address: IpAddr, port: u16) {
+    fn dial(&self, peer: PeerId) {
+        let Some(target) = self.neighbor(peer).map(Target::new) else { return };
         let (inputs, shutdown) = (self.input_sender.clone(), self.shutdown.clone());
         self.tasks.spawn(async move {
-            if let Some(result) = shutdown.run_until_cancelled(dial(address, port)).await {
+            if let Some(result) = shutdown.run_until_cancelled(dial(&target)).await {
+                let transport = target.transport;
                 // The driver is gone only at shutdown.
-                let _ = inputs.send(Input::Dialed { peer, result }).await;
+                let _ = inputs.send(Input::Dialed { peer, transport, result }).await;
             }
         });
     }
@@ -340,8 +438,8 @@ impl Driver {
         let status = self.speaker.status().into_iter().find(|status| *status.name == *neighbor);
         let Some(status) = status else { return };
         let Some(connection) = status.connection.and_then(|id| self.connections.get(&id)) else { return };
-        for family in status.families.iter().filter(|family| connection.own.of(*family).is_none()) {
-            let reason = next_hops::missing(family, connection.local);
+        for family in status.families.iter().filter(|family| connection.ends.own.of(*family).is_none()) {
+            let reason = next_hops::missing(family, connection.ends.local);
             tracing::warn!(neighbor, reason, "address family left out");
         }
     }
@@ -398,29 +496,7 @@ impl Driver {
     }
 }
 
-fn addresses(config: &Config) -> Neighbors {
-    Arc::new(config.neighbors.iter().map(|neighbor| neighbor.address).collect())
-}
-
-fn to_core(config: &Config) -> isthmus_bgp::Config {
-    let peer = |neighbor: &super::NeighborConfig| isthmus_bgp::PeerConfig {
-        port: neighbor.port,
-        hold_time: u16::try_from(neighbor.hold_time.as_secs()).unwrap_or(u16::MAX),
-        import: to_core_policy(neighbor.import),
-        export: to_core_policy(neighbor.export),
-        guards: isthmus_bgp::Guards { max_prefixes: neighbor.max_prefixes, ..Default::default() },
-        ..isthmus_bgp::PeerConfig::new(neighbor.name.as_str(), neighbor.address, neighbor.asn)
-    };
-    isthmus_bgp::Config {
-        announce: config.announce.clone(),
-        peers: config.neighbors.iter().map(peer).collect(),
-        ..isthmus_bgp::Config::new(config.asn, config.router_id)
-    }
-}
-
-fn to_core_policy(policy: Policy) -> Arc<isthmus_bgp::Policy> {
-    match policy {
-        Policy::All => isthmus_bgp::Policy::all(),
-        Policy::None => isthmus_bgp::Policy::none(),
-    }
+pub(super) fn passwords(config: &Config) -> Passwords {
+    let of = |neighbor: &NeighborConfig| Some((neighbor.place.address, neighbor.transport.password.clone()?));
+    config.neighbors.iter().filter_map(of).collect()
 }

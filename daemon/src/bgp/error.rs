@@ -1,6 +1,9 @@
 //! What can go wrong with BGP as a whole; a single session's troubles are its state's reason.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
 
 /// Why BGP could not be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,17 @@ pub enum Error {
         "[bgp] listen changed: that needs a restart of isthmusd; nothing else of the new [bgp] was applied"
     )]
     ListenChanged,
+    /// The kernel does not take a neighbor's password.
+    #[error(
+        "the kernel does not take the password of neighbor {neighbor}: {source}; it needs CONFIG_TCP_MD5SIG, and where that is \
+         there, more of the sysctl net.core.optmem_max; nothing of the new [bgp] was applied"
+    )]
+    Password {
+        /// The neighbor's address.
+        neighbor: IpAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The task is gone.
     #[error("BGP is stopped")]
     Stopped,

@@ -64,6 +64,8 @@ pub struct NeighborStatus {
     pub messages_received: u64,
     /// Messages sent since the neighbor was configured.
     pub messages_sent: u64,
+    /// Settings that fight what is known of its kind of router.
+    pub warnings: Vec<String>,
 }
 
 impl NeighborStatus {
@@ -93,6 +95,7 @@ impl NeighborStatus {
             local_address,
             messages_received: status.messages_received,
             messages_sent: status.messages_sent,
+            warnings: Vec::new(),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Incoming connections: only configured neighbors get as far as the speaker.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
+use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -15,24 +16,96 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, driver::Input, metrics};
+use super::{
+    Config, Error, Place, Transport,
+    driver::Input,
+    metrics,
+    socket::{Passwords, change_passwords, prepare_accepted, prepare_listening},
+};
 
 /// Connections that the kernel completes before we look at them.
 const BACKLOG: i32 = 64;
 /// How long accepting rests when the process has no descriptors left.
 const REST: Duration = Duration::from_millis(200);
 
-/// Addresses of the configured neighbors.
-pub(super) type Neighbors = Arc<HashSet<IpAddr>>;
+/// Where the configured neighbors are, and how connections with them are made.
+#[derive(Default)]
+pub(super) struct Neighbors(HashMap<IpAddr, Vec<(Place, Transport)>>);
 
-/// Binds every address, or none.
-pub(super) fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Error> {
-    let bind =
-        |address: &SocketAddr| bind_one(*address, addresses).map_err(|error| Error::listen(*address, error));
-    addresses.iter().map(bind).collect()
+impl Neighbors {
+    pub(super) fn new(config: &Config) -> Self {
+        let mut places = HashMap::<_, Vec<_>>::new();
+        for neighbor in &config.neighbors {
+            let entry = (neighbor.place.clone(), neighbor.transport.clone());
+            places.entry(neighbor.place.address).or_default().push(entry);
+        }
+        Self(places)
+    }
+
+    fn find(&self, remote: SocketAddr) -> Option<&(Place, Transport)> {
+        let scope = match remote {
+            SocketAddr::V6(v6) => v6.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        let is_there = |(place, _): &&(Place, Transport)| match &place.interface {
+            Some(interface) => if_nametoindex(interface.as_str()).is_ok_and(|index| index == scope),
+            None => true,
+        };
+        self.0.get(&remote.ip().to_canonical())?.iter().find(is_there)
+    }
 }
 
-fn bind_one(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
+/// Every listener, or none.
+pub(super) struct Listeners(Vec<(SocketAddr, Arc<TcpListener>)>);
+
+impl Listeners {
+    /// Binds every address; connections of neighbors with a password are demanded to be signed from the first on.
+    pub(super) fn bind(addresses: &[SocketAddr], passwords: &Passwords) -> Result<Self, Error> {
+        let bind = |address: &SocketAddr| {
+            let listener = bind_one(*address, addresses, passwords)?;
+            Ok((*address, Arc::new(listener)))
+        };
+        addresses.iter().map(bind).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Demands these passwords instead of the former ones.
+    pub(super) fn change_passwords(&self, former: &Passwords, wanted: &Passwords) -> Result<(), Error> {
+        let changes = self.0.iter().map(|(address, listener)| (listener, *address));
+        for (listener, address) in changes {
+            if let Err(error) = change_passwords(listener, address, former, wanted) {
+                // Those before this one go back, too.
+                for (address, listener) in &self.0 {
+                    let _ = change_passwords(listener, *address, wanted, former);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Addresses that are listened on, with the ports that the kernel chose for zero.
+    pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>, Error> {
+        let of = |(address, listener): &(SocketAddr, Arc<TcpListener>)| {
+            listener.local_addr().map_err(|error| Error::listen(*address, error))
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// For the tasks that accept.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Arc<TcpListener>> {
+        self.0.iter().map(|(_, listener)| Arc::clone(listener))
+    }
+}
+
+fn bind_one(address: SocketAddr, all: &[SocketAddr], passwords: &Passwords) -> Result<TcpListener, Error> {
+    let failed = |error| Error::listen(address, error);
+    let socket = bound(address, all).map_err(failed)?;
+    change_passwords(&socket, address, &Passwords::new(), passwords)?;
+    socket.listen(BACKLOG).map_err(failed)?;
+    TcpListener::from_std(socket.into()).map_err(failed)
+}
+
+fn bound(address: SocketAddr, all: &[SocketAddr]) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` alone takes IPv4 as well; beside an IPv4 listener on its port it must not.
@@ -42,15 +115,15 @@ fn bind_one(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> 
     // A restart must not wait for connections of the former run to time out.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    prepare_listening(&socket, address)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    Ok(socket)
 }
 
 /// Accepts until told to stop.
 pub(super) async fn accept(
-    listener: TcpListener,
-    neighbors: watch::Receiver<Neighbors>,
+    listener: Arc<TcpListener>,
+    neighbors: watch::Receiver<Arc<Neighbors>>,
     inputs: mpsc::Sender<Input>,
     stop: CancellationToken,
 ) {
@@ -73,14 +146,32 @@ pub(super) async fn accept(
 async fn admit(
     stream: TcpStream,
     remote: SocketAddr,
-    neighbors: &watch::Receiver<Neighbors>,
+    neighbors: &watch::Receiver<Arc<Neighbors>>,
     inputs: &mpsc::Sender<Input>,
 ) -> bool {
-    let remote = remote.ip().to_canonical();
-    if !neighbors.borrow().contains(&remote) {
-        tracing::debug!(%remote, "BGP connection refused: no neighbor is configured with this address");
-        metrics::refused("unknown");
-        return true;
+    let neighbors = Arc::clone(&neighbors.borrow());
+    match admitted(&stream, remote, &neighbors) {
+        Ok((place, transport)) => {
+            let (place, transport) = (place.clone(), transport.clone());
+            inputs.send(Input::Accepted { stream, place, transport }).await.is_ok()
+        }
+        Err((label, reason)) => {
+            tracing::debug!(%remote, reason, "BGP connection refused");
+            metrics::refused(label);
+            true
+        }
     }
-    inputs.send(Input::Accepted { stream, remote }).await.is_ok()
+}
+
+/// The neighbor that connected.
+fn admitted<'a>(
+    stream: &TcpStream,
+    remote: SocketAddr,
+    neighbors: &'a Neighbors,
+) -> Result<&'a (Place, Transport), (&'static str, String)> {
+    let found = neighbors.find(remote);
+    let neighbor = found.ok_or_else(|| ("unknown", "no neighbor is configured with this address".into()))?;
+    let (place, transport) = neighbor;
+    prepare_accepted(stream, place.address, transport).map_err(|reason| ("far", reason))?;
+    Ok(neighbor)
 }

@@ -15,7 +15,7 @@ pub(super) fn describe() {
     describe_counter!(NOTIFICATIONS, "NOTIFICATION messages, by direction, code and subcode");
     describe_counter!(
         REFUSED,
-        "Incoming connections closed unheard: from an unknown address, or unwanted now"
+        "Incoming connections closed unheard: from an unknown address, from too far away, or unwanted now"
     );
 }
 

@@ -15,6 +15,8 @@ mod metrics;
 mod next_hops;
 mod paths;
 mod publish;
+mod socket;
+mod to_core;
 
 use std::time::Instant;
 
@@ -26,6 +28,7 @@ pub use config::*;
 use driver::Driver;
 pub use error::Error;
 pub use handle::{Handle, NeighborStatus};
+use listen::Listeners;
 pub use paths::{PathNote, PathNotes};
 
 /// Binds the listeners and starts every session.
@@ -34,7 +37,7 @@ pub use paths::{PathNote, PathNotes};
 /// stops BGP decides about the routes.
 ///
 /// # Errors
-/// An address that cannot be listened on.
+/// An address that cannot be listened on, or a password that the kernel does not take.
 pub async fn start(
     config: Config,
     board: Board,
@@ -43,7 +46,7 @@ pub async fn start(
 ) -> Result<(Handle, JoinHandle<()>), Error> {
     let listening = readiness.wait_for("bgp: listening");
     metrics::describe();
-    let listeners = listen::bind(&config.listen)?;
+    let listeners = Listeners::bind(&config.listen, &driver::passwords(&config))?;
     let (driver, handle) = Driver::new(config, board, listeners, shutdown, Instant::now())?;
     let task = tokio::spawn(driver.run());
     drop(listening);
@@ -52,3 +55,5 @@ pub async fn start(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transport_tests;

@@ -36,10 +36,10 @@ pub(super) fn interface_addresses() -> nix::Result<Vec<Entry>> {
     Ok(getifaddrs()?.filter_map(Entry::new).collect())
 }
 
-/// Own addresses for a session whose local end is `local`.
-pub(super) fn own(local: IpAddr) -> NextHops {
+/// Own addresses for a session whose local end is `local`, on this interface if that is known: a link-local address may be on several.
+pub(super) fn own(local: IpAddr, interface: Option<&str>) -> NextHops {
     let all = interface_addresses().inspect_err(|error| tracing::warn!(%error, "cannot list own addresses"));
-    choose(local, &all.unwrap_or_default())
+    choose(local, interface, &all.unwrap_or_default())
 }
 
 /// What lies around a node with these addresses and tunnel peers. Link-local addresses are no next hops anyway, and come and go with
@@ -75,10 +75,11 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
 }
 
-fn choose(local: IpAddr, entries: &[Entry]) -> NextHops {
-    let interface = entries.iter().find(|entry| entry.address == local).map(|entry| &entry.interface);
+fn choose(local: IpAddr, interface: Option<&str>, entries: &[Entry]) -> NextHops {
+    let holder = || entries.iter().find(|entry| entry.address == local).map(|entry| entry.interface.as_str());
+    let interface = interface.or_else(holder);
     let there = || {
-        let of_interface = entries.iter().filter(|entry| Some(&entry.interface) == interface);
+        let of_interface = entries.iter().filter(|entry| Some(entry.interface.as_str()) == interface);
         let addresses = of_interface.map(|entry| entry.address);
         addresses.filter(|address| usable(*address) && !address.is_loopback())
     };
@@ -132,11 +133,14 @@ mod tests {
             ("isthmus0", "fd7a::1/64"),
             ("isthmus0", "fd7a::2/64"),
             ("wg9", "10.98.0.1/24"),
+            ("eth0", "fe80::1/64"),
             ("vti0", "169.254.21.2/30"),
             ("vti0", "10.97.0.1/24"),
         ]);
         let own = |local: &str| {
-            let hops = choose(local.parse().unwrap(), &addresses);
+            let (local, interface) =
+                local.split_once('%').map_or((local, None), |(local, on)| (local, Some(on)));
+            let hops = choose(local.parse().unwrap(), interface, &addresses);
             (
                 hops.v4.map(|a| a.to_string()).unwrap_or_default(),
                 hops.v6.map(|a| a.to_string()).unwrap_or_default(),
@@ -145,14 +149,15 @@ mod tests {
         let pair = |v4: &str, v6: &str| (v4.to_string(), v6.to_string());
         assert_eq!(own("10.99.0.1"), pair("10.99.0.1", "fd7a::1"));
         assert_eq!(own("fd7a::2"), pair("10.99.0.1", "fd7a::2"));
-        assert_eq!(own("fe80::1"), pair("10.99.0.1", "fd7a::1"));
+        assert_eq!(own("fe80::1%isthmus0"), pair("10.99.0.1", "fd7a::1"));
+        assert_eq!(own("fe80::1%eth0"), pair("192.0.2.7", "2001:db8::7"), "the same on another interface");
         assert_eq!(own("10.98.0.1"), pair("10.98.0.1", ""));
         assert_eq!(own("203.0.113.1"), pair("203.0.113.1", ""), "an address that is on no interface");
     }
 
     #[test]
     fn loopback_is_found() {
-        assert_eq!(own("127.0.0.1".parse().unwrap()).v4, Some(Ipv4Addr::LOCALHOST));
+        assert_eq!(own("127.0.0.1".parse().unwrap(), None).v4, Some(Ipv4Addr::LOCALHOST));
     }
 
     #[test]

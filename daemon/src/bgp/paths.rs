@@ -53,16 +53,16 @@ pub(super) fn answer(speaker: &Speaker, prefixes: Vec<IpNet>) -> PathNotes {
 }
 
 fn notes(speaker: &Speaker, prefix: &IpNet) -> Vec<PathNote> {
-    let usable = speaker.paths(prefix).iter().filter(|path| path.verdict.ineligible().is_none());
+    let usable = speaker.paths(prefix).iter().filter(|path| path.verdict().ineligible().is_none());
     usable.filter_map(|path| note(speaker, path)).collect()
 }
 
 fn note(speaker: &Speaker, path: &Path) -> Option<PathNote> {
     Some(PathNote {
-        neighbor: Arc::clone(speaker.peer_name(path.source.peer()?)?),
-        next_hop: path.attributes.next_hop,
-        selected: matches!(path.verdict, Verdict::Best | Verdict::Equal),
-        reason: path.verdict.to_string(),
-        as_path: path.attributes.as_path.to_string(),
+        neighbor: Arc::clone(speaker.peer_name(path.source().peer()?)?),
+        next_hop: path.attributes().next_hop,
+        selected: matches!(path.verdict(), Verdict::Best | Verdict::Equal),
+        reason: path.verdict().to_string(),
+        as_path: path.attributes().as_path.to_string(),
     })
 }

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use isthmus_bgp::{
-    Families,
+    Families, Multipath, PeerConfig,
     fsm::State,
+    policy::Policy,
     wire::{AsPath, Attributes, Community, Encoding, Nlri, Open, encode_announcement, encode_keepalive},
 };
 use tokio::{
@@ -17,40 +18,43 @@ use super::*;
 use crate::routes::{Candidate, NextHop};
 
 /// Nothing here takes that long; it turns a hang into a failure.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Nobody listens on it.
 const DEAD_PORT: u16 = 1;
 
-fn loopback(n: u8) -> IpAddr {
+pub(super) fn loopback(n: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, n).into()
 }
 
-fn neighbor(n: u8, port: u16) -> NeighborConfig {
+pub(super) fn neighbor(n: u8, port: u16) -> NeighborConfig {
+    let mut peer = PeerConfig::new(format!("n{n}"), loopback(n), 64_500 + u32::from(n));
+    (peer.port, peer.hold_time) = (port, 3);
+    (peer.import, peer.export) = (Policy::all(), Policy::all());
     NeighborConfig {
-        name: format!("n{n}"),
-        address: loopback(n),
-        port,
-        asn: 64_500 + u32::from(n),
-        import: Policy::All,
-        export: Policy::All,
-        hold_time: Duration::from_secs(3),
-        max_prefixes: None,
+        peer,
+        place: Place { address: loopback(n), interface: None },
+        transport: Transport::default(),
+        graceful_restart: GracefulRestart::Off,
+        preset: None,
+        warnings: Vec::new(),
     }
 }
 
-fn config(n: u8, announce: &[&str], neighbors: Vec<NeighborConfig>) -> Config {
+pub(super) fn config(n: u8, announce: &[&str], neighbors: Vec<NeighborConfig>) -> Config {
     Config {
         asn: 64_500 + u32::from(n),
         router_id: Ipv4Addr::new(10, 0, 0, n),
+        cluster_id: None,
         listen: vec![SocketAddr::new(loopback(n), 0)],
         graceful_restart: Duration::from_secs(120),
+        multipath: Multipath::default(),
         announce: announce.iter().map(|prefix| prefix.parse().unwrap()).collect(),
         neighbors,
     }
 }
 
-struct Shell {
-    handle: Handle,
+pub(super) struct Shell {
+    pub(super) handle: Handle,
     board: Board,
     task: JoinHandle<()>,
     shutdown: CancellationToken,
@@ -63,14 +67,14 @@ impl Drop for Shell {
 }
 
 impl Shell {
-    async fn start(config: Config) -> Self {
+    pub(super) async fn start(config: Config) -> Self {
         let (board, readiness, shutdown) = (Board::new(), Readiness::new(), CancellationToken::new());
         let (handle, task) = start(config, board.clone(), &readiness, shutdown.clone()).await.unwrap();
         assert!(readiness.is_ready());
         Self { handle, board, task, shutdown }
     }
 
-    fn port(&self) -> u16 {
+    pub(super) fn port(&self) -> u16 {
         self.handle.listening()[0].port()
     }
 
@@ -82,7 +86,7 @@ impl Shell {
     }
 
     /// Waits until the board is as wanted.
-    async fn until(&self, wanted: impl Fn(&Self) -> bool) {
+    pub(super) async fn until(&self, wanted: impl Fn(&Self) -> bool) {
         let mut watcher = self.board.subscribe();
         let wait = async {
             while !wanted(self) {
@@ -95,7 +99,7 @@ impl Shell {
         }
     }
 
-    async fn until_known(&self, prefix: &str) {
+    pub(super) async fn until_known(&self, prefix: &str) {
         self.until(|shell| !shell.candidates(prefix).is_empty()).await;
     }
 
@@ -103,7 +107,7 @@ impl Shell {
         self.until(|shell| shell.candidates(prefix).is_empty()).await;
     }
 
-    async fn neighbor(&self) -> NeighborStatus {
+    pub(super) async fn neighbor(&self) -> NeighborStatus {
         self.handle.neighbors().await.remove(0)
     }
 }
@@ -184,7 +188,7 @@ async fn reload_applies_the_difference_without_a_bounce() {
     let mut changed = config(1, &["10.1.0.0/16", "10.11.0.0/16"], vec![neighbor(2, two.port())]);
     assert_eq!(one.handle.apply(changed.clone()).await.unwrap(), ["10.11.0.0/16 is announced"]);
     two.until_known("10.11.0.0/16").await;
-    changed.neighbors[0].export = Policy::None;
+    changed.neighbors[0].peer.export = Policy::none();
     let said = one.handle.apply(changed.clone()).await.unwrap();
     assert_eq!(said, ["neighbor n2: export policy changed"]);
     two.until_gone("10.11.0.0/16").await;
@@ -359,7 +363,10 @@ fn flood(prefixes: u32) -> Vec<u8> {
 async fn a_deaf_peer_holds_up_nobody() {
     const FLOOD: u32 = 12_000;
     let (shell, mut peer) = played(0).await;
-    let both = config(1, &["10.1.0.0/16"], vec![neighbor(7, DEAD_PORT), neighbor(8, DEAD_PORT)]);
+    let mut deaf = neighbor(8, DEAD_PORT);
+    // However slow this machine is, TCP does not give it up meanwhile.
+    deaf.peer.hold_time = 0;
+    let both = config(1, &["10.1.0.0/16"], vec![neighbor(7, DEAD_PORT), deaf]);
     assert_eq!(shell.handle.apply(both).await.unwrap(), ["neighbor n8 added"]);
     // It says enough to be Established, and never reads a byte.
     let mut deaf = connect(&shell, 8).await;

@@ -61,15 +61,23 @@ pub(crate) struct Checker<'a> {
     path: &'a Path,
     text: Arc<String>,
     problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+/// The known word that looks most like this one, if it looks like it at all.
+pub(crate) fn likely<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = |name: &str| strsim::jaro_winkler(word, name);
+    known.filter(|name| alike(name) > 0.8).max_by(|a, b| alike(a).total_cmp(&alike(b)))
 }
 
 impl<'a> Checker<'a> {
     pub(crate) fn new(path: &'a Path, text: &str) -> Self {
-        Self { path, text: Arc::new(text.to_owned()), problems: Vec::new() }
+        Self { path, text: Arc::new(text.to_owned()), problems: Vec::new(), warnings: Vec::new() }
     }
 
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
-        self.problems
+    /// Problems, and what works but is hardly meant so.
+    pub(crate) fn finish(self) -> (Vec<Problem>, Vec<Problem>) {
+        (self.problems, self.warnings)
     }
 
     /// Records a problem at a byte range of the file.
@@ -79,12 +87,24 @@ impl<'a> Checker<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.problems.push(Problem {
-            source: NamedSource::new(self.path.display().to_string(), Arc::clone(&self.text)),
-            span,
-            message: message.into(),
-            help: help.into(),
-        });
+        let problem = self.found(span, message.into(), help.into());
+        self.problems.push(problem);
+    }
+
+    /// Records something that works, and is hardly meant so.
+    pub(crate) fn warning(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let warning = self.found(span, message.into(), help.into());
+        self.warnings.push(warning);
+    }
+
+    fn found(&self, span: Range<usize>, message: String, help: String) -> Problem {
+        let source = NamedSource::new(self.path.display().to_string(), Arc::clone(&self.text));
+        Problem { source, span, message, help }
     }
 
     /// Records `problem` unless `ok`; returns `ok`.

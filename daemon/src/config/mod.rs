@@ -20,7 +20,7 @@ use thiserror::Error;
 use toml::Spanned;
 
 pub use check::Problem;
-pub(crate) use check::{Checker, open};
+pub(crate) use check::{Checker, likely, open};
 
 use crate::{api, bgp, fib, identity, metrics, tunnel};
 
@@ -58,6 +58,8 @@ pub struct Config {
     pub api: api::Config,
     /// `[metrics]`
     pub metrics: Option<metrics::Config>,
+    /// What works and is hardly meant so, each on one line: `FILE:LINE: what (remedy)`.
+    pub warnings: Vec<String>,
 }
 
 /// A validated `[node]` section.
@@ -148,9 +150,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, Error> {
             None
         }
     };
-    let mut problems = checker.into_problems();
+    let (mut problems, warnings) = checker.finish();
     match config {
-        Some(config) if problems.is_empty() => Ok(config),
+        Some(config) if problems.is_empty() => {
+            let warnings = warnings.iter().take(PROBLEM_LIMIT).map(Problem::one_line).collect();
+            Ok(Config { warnings, ..config })
+        }
         _ => {
             let more = problems.len().saturating_sub(PROBLEM_LIMIT);
             problems.truncate(PROBLEM_LIMIT);
@@ -164,12 +169,9 @@ fn explain(message: &str) -> (String, String) {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     if let Some(["unknown field", _]) = message.split_once(" `").map(|(head, tail)| [head, tail]) {
         let (unknown, known) = (quoted[0], &quoted[1..]);
-        let closest = known
-            .iter()
-            .max_by(|a, b| strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b)));
-        let help = match closest {
-            Some(name) if strsim::jaro_winkler(unknown, name) > 0.8 => format!("did you mean `{name}`?"),
-            _ => format!("known here: {}", known.join(", ")),
+        let help = match likely(unknown, known.iter().copied()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("known here: {}", known.join(", ")),
         };
         return (format!("unknown key `{unknown}`"), help);
     }
@@ -243,6 +245,7 @@ impl Raw {
             federation: all_or_none(federation)?,
             api: self.api.unwrap_or_default().check(c),
             metrics: all_or_none(metrics)?,
+            warnings: Vec::new(),
         })
     }
 }

@@ -83,8 +83,8 @@ max_prefixes = 1000
     assert_eq!(tunnel.peers[1].endpoint, Some(tunnel::Endpoint::Name("gw.paris.example".into(), 51820)));
     let bgp = config.bgp.unwrap();
     assert_eq!(bgp.router_id.to_string(), "10.99.0.1", "taken from the overlay address");
-    assert_eq!(bgp.neighbors[0].hold_time, Duration::from_secs(30));
-    assert_eq!(bgp.neighbors[0].import, bgp::Policy::All);
+    assert_eq!(bgp.neighbors[0].peer.hold_time, 30);
+    assert_eq!(&**bgp.neighbors[0].peer.import.name(), "all");
     let fib = config.fib.unwrap();
     assert_eq!((fib.install, fib.table, fib.interface.as_deref()), (true, 254, Some("isthmus0")));
     assert_eq!(fib.stale_time, Duration::from_secs(120));
@@ -103,8 +103,10 @@ neighbor = [{ name = "e", address = "10.0.0.2", asn = 65002 }, { name = "i", add
     )
     .unwrap();
     let neighbors = config.bgp.unwrap().neighbors;
-    assert_eq!((neighbors[0].import, neighbors[0].export), (bgp::Policy::None, bgp::Policy::None));
-    assert_eq!((neighbors[1].import, neighbors[1].export), (bgp::Policy::All, bgp::Policy::All));
+    let names =
+        |peer: &isthmus_bgp::PeerConfig| [&peer.import, &peer.export].map(|policy| policy.name().to_string());
+    assert_eq!(names(&neighbors[0].peer), ["none", "none"]);
+    assert_eq!(names(&neighbors[1].peer), ["all", "all"]);
 }
 
 #[test]
@@ -243,7 +245,7 @@ fn ipv4_in_ipv6_clothes_is_ipv4() {
     let config = parse_text(&text).unwrap();
     let endpoint = config.tunnel.unwrap().peers[0].endpoint.clone();
     assert_eq!(endpoint, Some(tunnel::Endpoint::Address("192.0.2.1:51820".parse().unwrap())));
-    assert_eq!(config.bgp.unwrap().neighbors[0].address.to_string(), "10.0.0.2");
+    assert_eq!(config.bgp.unwrap().neighbors[0].place.address.to_string(), "10.0.0.2");
 }
 
 #[test]
