@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
 use crate::audit::AuditVerb;
+use crate::events::Since;
 use crate::failure::Failure;
 
 const EXIT_CODES: &str =
@@ -92,6 +93,18 @@ pub(crate) enum Noun {
     Bgp {
         #[command(subcommand)]
         verb: BgpVerb,
+    },
+    /// What happened on the node since it was started, as far as it is kept: the last 4096 lines of its log at INFO and above.
+    Events {
+        /// Only what happened since then: 10m, or 2026-06-01T12:00:00Z.
+        #[arg(long, value_name = "SPAN|TIME")]
+        since: Option<Since>,
+        /// Only of this part of the daemon: bgp, bfd, tunnel, fib, identity, api, app.
+        #[arg(long, value_name = "NAME")]
+        subsystem: Option<String>,
+        /// Go on with what happens, until interrupted; JSON is one document a line.
+        #[arg(long)]
+        follow: bool,
     },
     /// Every certificate that the node holds or trusts.
     Certs {
@@ -415,6 +428,7 @@ impl Noun {
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
             Self::Peers | Self::Fabric { .. } | Self::Tunnel { verb: None } => true,
             Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
+            Self::Events { follow, .. } => !follow,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
             Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,
             Self::Audit { .. } | Self::Token { .. } | Self::Generate { .. } => false,

@@ -11,6 +11,7 @@ mod certs_inspect;
 mod cli;
 mod client;
 mod config;
+mod events;
 mod fabric;
 mod failure;
 mod generate;
@@ -77,6 +78,13 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
             ask.show(&routes::WhyQuery { address })
         }
         Noun::Bgp { verb: BgpVerb::Neighbors { name } } => ask.show(&bgp::Query { name }),
+        Noun::Events { since, subsystem, follow } => {
+            let query = events::Query { since, subsystem };
+            match follow {
+                true => query.follow(&client::Server::control(&arguments.socket), &output),
+                false => ask.show(&query),
+            }
+        }
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Certs { verb: Some(CertsVerb::Doctor(doctor)) } => certs_doctor::doctor(&output, &doctor),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use isthmus_proto::control::control_client::ControlClient;
+use isthmus_proto::events::events_client::EventsClient;
 use isthmus_proto::fabric::fabric_client::FabricClient;
 use isthmus_proto::rotation::rotation_client::RotationClient;
 use tokio::runtime;
@@ -27,6 +28,8 @@ pub(crate) struct Client {
     pub(crate) rotation: RotationClient<Channel>,
     /// Keys and peers of the fabric.
     pub(crate) fabric: FabricClient<Channel>,
+    /// What happened.
+    pub(crate) events: EventsClient<Channel>,
 }
 
 impl Client {
@@ -34,7 +37,8 @@ impl Client {
     pub(crate) fn new(channel: Channel) -> Self {
         let control = client::control(channel.clone());
         let rotation = RotationClient::new(channel.clone());
-        Self { control, rotation, fabric: FabricClient::new(channel) }
+        let events = EventsClient::new(channel.clone()).max_decoding_message_size(client::LARGEST_ANSWER);
+        Self { control, rotation, events, fabric: FabricClient::new(channel) }
     }
 }
 

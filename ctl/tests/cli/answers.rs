@@ -41,6 +41,7 @@ pub(crate) fn healthy() -> Answers {
             neighbors: vec![established(), idle()],
         },
         certificates: ListCertificatesResponse { certificates: vec![root(), svid()] },
+        events: Default::default(),
         refusal: None,
     }
 }

@@ -6,7 +6,7 @@ use crate::answers::{self, THEN};
 use crate::run;
 use crate::server::{Answers, Server};
 
-const NOUNS: [(&str, &str); 9] = [
+const NOUNS: [(&str, &str); 10] = [
     ("status", "isthmus.v1/status"),
     ("peers", "isthmus.v1/peers"),
     ("tunnel", "isthmus.v1/tunnel"),
@@ -16,6 +16,7 @@ const NOUNS: [(&str, &str); 9] = [
     ("routes why 10.20.3.4", "isthmus.v1/route-explanation"),
     ("bgp neighbors", "isthmus.v1/bgp-neighbors"),
     ("certs", "isthmus.v1/certs"),
+    ("events", "isthmus.v1/events"),
 ];
 
 fn json(server: &Server, arguments: &str) -> Value {

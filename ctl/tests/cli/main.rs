@@ -4,6 +4,7 @@ mod answers;
 mod doctor;
 mod documents;
 mod ending;
+mod events;
 mod hostile;
 mod nouns;
 mod server;

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_proto::control::control_server::{Control, ControlServer};
 use isthmus_proto::control::*;
+use isthmus_proto::events::events_server::{Events, EventsServer};
+use isthmus_proto::events::{EventBatch, ListEventsRequest};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
@@ -24,6 +26,7 @@ pub(crate) struct Answers {
     pub(crate) why: ExplainRouteResponse,
     pub(crate) neighbors: ListBgpNeighborsResponse,
     pub(crate) certificates: ListCertificatesResponse,
+    pub(crate) events: EventBatch,
     /// Answers every request with this instead.
     pub(crate) refusal: Option<Status>,
 }
@@ -44,14 +47,15 @@ impl Server {
     /// Starts in a directory where another has run before.
     pub(crate) fn start_in(directory: TempDir, answers: Answers) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let service = Canned { answers, asked: asked.clone() };
+        let service = Arc::new(Canned { answers, asked: asked.clone() });
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = StdListener::bind(directory.path().join("isthmusd.sock")).expect("a free path");
         listener.set_nonblocking(true).expect("a socket");
         runtime.spawn(async move {
             let incoming = UnixListenerStream::new(UnixListener::from_std(listener).expect("non-blocking"));
             TonicServer::builder()
-                .add_service(ControlServer::new(service))
+                .add_service(ControlServer::from_arc(service.clone()))
+                .add_service(EventsServer::from_arc(service))
                 .serve_with_incoming(incoming)
                 .await
         });
@@ -154,5 +158,23 @@ impl Control for Canned {
         _: Request<ListCertificatesRequest>,
     ) -> Result<Response<ListCertificatesResponse>, Status> {
         self.reply("certificates", &self.answers.certificates)
+    }
+}
+
+#[tonic::async_trait]
+impl Events for Canned {
+    async fn list(&self, request: Request<ListEventsRequest>) -> Result<Response<EventBatch>, Status> {
+        let ListEventsRequest { since_ms, subsystem } = request.into_inner();
+        self.reply(format!("{since_ms} {subsystem}"), &self.answers.events)
+    }
+
+    type FollowStream = tokio_stream::Once<Result<EventBatch, Status>>;
+
+    async fn follow(
+        &self,
+        request: Request<ListEventsRequest>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let batch = self.list(request).await?.into_inner();
+        Ok(Response::new(tokio_stream::once(Ok(batch))))
     }
 }

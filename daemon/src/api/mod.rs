@@ -8,6 +8,7 @@
 mod bgp;
 mod certificates;
 mod config;
+mod events;
 mod fabric;
 mod incoming;
 mod operator;
@@ -34,6 +35,7 @@ use isthmus_proto::control::{
     SetOffloadRequest, SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
+use isthmus_proto::events::events_server::EventsServer;
 use isthmus_proto::fabric::fabric_server::FabricServer;
 use isthmus_proto::rotation::rotation_server::RotationServer;
 use isthmus_proto::tokens::tokens_server::TokensServer;
@@ -43,6 +45,7 @@ use tonic::{Request, Response, Status};
 pub use config::*;
 
 use crate::{
+    events::Journal,
     fib, identity,
     lifecycle::{CancellationToken, Readiness},
     routes::Board,
@@ -79,6 +82,8 @@ pub struct Parts {
     pub fib: Option<fib::Handle>,
     /// Certificates.
     pub identity: Option<identity::Handle>,
+    /// What happened so far.
+    pub events: Journal,
     /// The configuration file's fate.
     pub config: watch::Receiver<ConfigState>,
 }
@@ -131,12 +136,15 @@ pub async fn start(
     let rotation = RotationServer::new(rotation::Service { parts: parts.clone() });
     let tokens = TokensServer::new(tokens::Service { parts: parts.clone() });
     let fabric = FabricServer::new(fabric::Service { parts: parts.clone() });
+    let events =
+        EventsServer::new(events::Service { journal: parts.events.clone(), shutdown: shutdown.clone() });
     let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .add_service(service)
         .add_service(rotation.max_decoding_message_size(rotation::MAX_ORDER_BYTES))
         .add_service(tokens.max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(events.max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(fabric.max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(incoming::incoming(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
