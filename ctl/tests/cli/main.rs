@@ -1,6 +1,7 @@
 //! The real binary against a server with canned answers on a unix socket: what it prints, where, and how it exits.
 
 mod answers;
+mod bgp;
 mod doctor;
 mod documents;
 mod ending;

@@ -4,6 +4,11 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use isthmus_proto::bgp::bgp_server::{Bgp, BgpServer};
+use isthmus_proto::bgp::{
+    BgpNeighborDetail, ClearBgpRequest, ClearBgpResponse, ExplainBgpRequest, ExplainBgpResponse,
+    ListRibRequest, RibPage, ShowBgpNeighborRequest,
+};
 use isthmus_proto::control::control_server::{Control, ControlServer};
 use isthmus_proto::control::*;
 use isthmus_proto::events::events_server::{Events, EventsServer};
@@ -26,6 +31,11 @@ pub(crate) struct Answers {
     pub(crate) why: ExplainRouteResponse,
     pub(crate) neighbors: ListBgpNeighborsResponse,
     pub(crate) certificates: ListCertificatesResponse,
+    pub(crate) neighbor: BgpNeighborDetail,
+    /// In order; a cursor is the number of the next one.
+    pub(crate) rib: Vec<RibPage>,
+    pub(crate) cleared: ClearBgpResponse,
+    pub(crate) explained: ExplainBgpResponse,
     pub(crate) events: EventBatch,
     /// Answers every request with this instead.
     pub(crate) refusal: Option<Status>,
@@ -55,6 +65,7 @@ impl Server {
             let incoming = UnixListenerStream::new(UnixListener::from_std(listener).expect("non-blocking"));
             TonicServer::builder()
                 .add_service(ControlServer::from_arc(service.clone()))
+                .add_service(BgpServer::from_arc(service.clone()))
                 .add_service(EventsServer::from_arc(service))
                 .serve_with_incoming(incoming)
                 .await
@@ -176,5 +187,34 @@ impl Events for Canned {
     ) -> Result<Response<Self::FollowStream>, Status> {
         let batch = self.list(request).await?.into_inner();
         Ok(Response::new(tokio_stream::once(Ok(batch))))
+    }
+}
+
+#[tonic::async_trait]
+impl Bgp for Canned {
+    async fn show_neighbor(
+        &self,
+        request: Request<ShowBgpNeighborRequest>,
+    ) -> Result<Response<BgpNeighborDetail>, Status> {
+        self.reply(request.into_inner().neighbor, &self.answers.neighbor)
+    }
+
+    async fn clear(&self, request: Request<ClearBgpRequest>) -> Result<Response<ClearBgpResponse>, Status> {
+        let request = request.into_inner();
+        self.reply(format!("{:?} {}", request.kind(), request.neighbor), &self.answers.cleared)
+    }
+
+    async fn list_rib(&self, request: Request<ListRibRequest>) -> Result<Response<RibPage>, Status> {
+        let request = request.into_inner();
+        let ListRibRequest { prefix, longer, neighbor, after, .. } = &request;
+        let page = self.answers.rib.get(after.parse().unwrap_or(0)).cloned().unwrap_or_default();
+        self.reply(format!("{:?} {prefix} {longer} {neighbor} {after}", request.table()), &page)
+    }
+
+    async fn explain(
+        &self,
+        request: Request<ExplainBgpRequest>,
+    ) -> Result<Response<ExplainBgpResponse>, Status> {
+        self.reply(request.into_inner().address, &self.answers.explained)
     }
 }

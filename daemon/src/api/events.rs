@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use isthmus_proto::events::{
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
-use super::milliseconds;
+use super::epoch_milliseconds;
 use crate::{
     events::{Event, Journal, Level, Page, Query},
     lifecycle::CancellationToken,
@@ -95,18 +95,12 @@ fn message(sequence: u64, event: &Event) -> NodeEvent {
         |field: &crate::events::Field| EventField { name: field.name.to_owned(), value: field.value.clone() };
     NodeEvent {
         sequence,
-        at_ms: since_epoch(event.time),
+        at_ms: epoch_milliseconds(event.time),
         level: level.into(),
         subsystem: event.subsystem.to_owned(),
         message: event.message.clone(),
         fields: event.fields.iter().map(field).collect(),
     }
-}
-
-/// Milliseconds since the epoch; 0 before it.
-fn since_epoch(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(milliseconds(since)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

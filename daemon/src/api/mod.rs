@@ -2,16 +2,18 @@
 //!
 //! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node.
 //! Whoever may ask may also change what can be changed: `SetOffload` costs speed at most, until the next start; `Tokens` lets nodes join;
-//! `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these two are in the audit
+//! `Bgp` starts sessions again; `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these three are in the audit
 //! log, with who gave them, before they are carried out.
 
 mod bgp;
 mod certificates;
 mod config;
+mod contradictions;
 mod events;
 mod fabric;
 mod incoming;
 mod operator;
+mod orders;
 mod peers;
 mod rotation;
 mod routes;
@@ -28,6 +30,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use isthmus_proto::bgp::bgp_server::BgpServer;
 use isthmus_proto::control::{
     ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest, GetStatusResponse, GetTunnelRequest,
     GetTunnelResponse, ListBgpNeighborsRequest, ListBgpNeighborsResponse, ListCertificatesRequest,
@@ -136,6 +139,7 @@ pub async fn start(
     let rotation = RotationServer::new(rotation::Service { parts: parts.clone() });
     let tokens = TokensServer::new(tokens::Service { parts: parts.clone() });
     let fabric = FabricServer::new(fabric::Service { parts: parts.clone() });
+    let bgp = BgpServer::new(bgp::Service { parts: parts.clone() });
     let events =
         EventsServer::new(events::Service { journal: parts.events.clone(), shutdown: shutdown.clone() });
     let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
@@ -144,6 +148,7 @@ pub async fn start(
         .add_service(service)
         .add_service(rotation.max_decoding_message_size(rotation::MAX_ORDER_BYTES))
         .add_service(tokens.max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(bgp.max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(events.max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(fabric.max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(incoming::incoming(listener), shutdown.clone().cancelled_owned());
@@ -222,6 +227,12 @@ fn epoch(time: SystemTime) -> i64 {
         Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
     }
+}
+
+/// Milliseconds since the epoch; 0 before it.
+fn epoch_milliseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(milliseconds(since)).unwrap_or(i64::MAX)
 }
 
 /// Milliseconds, saturating.

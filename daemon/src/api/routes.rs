@@ -1,8 +1,10 @@
 //! Prefixes, their candidates, and why a packet goes where it goes.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use ipnet::IpNet;
@@ -17,14 +19,11 @@ use crate::{
     tunnel::State,
 };
 
-use super::Parts;
+use super::{Parts, contradictions};
 
 /// Every route within `prefix`; empty means all.
 pub(super) fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResponse, Status> {
-    let within = match prefix {
-        "" => None,
-        text => Some(parse_prefix(text)?),
-    };
+    let within = parse_optional(prefix)?;
     let view = View::new(parts);
     let wanted = |route: &Route| within.is_none_or(|within| within.contains(&route.prefix));
     let board = parts.board.snapshot();
@@ -40,17 +39,38 @@ pub(super) fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResponse, 
 
 /// The route of one address, and the steps that lead to it.
 pub(super) fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteResponse, Status> {
-    let address: IpAddr = address.parse().map_err(|_| {
-        Status::invalid_argument(format!("\"{}\" is not an IPv4 or IPv6 address", address.escape_debug()))
-    })?;
-    let Some(route) = parts.board.lookup(address) else {
+    let address = parse_address(address)?;
+    let view = View::new(parts);
+    let left = view.left(address);
+    let mut covering = covering(&parts.board.snapshot(), address).into_iter();
+    let Some(route) = covering.next() else {
         let steps =
             vec![format!("no prefix known to this node covers {address}; the kernel's own routes decide")];
-        return Ok(ExplainRouteResponse { route: None, steps });
+        let contradictions = left.iter().flat_map(contradictions::of).collect();
+        return Ok(ExplainRouteResponse { steps, contradictions, ..Default::default() });
     };
-    let view = View::new(parts);
     let message = view.message(&route);
-    Ok(ExplainRouteResponse { steps: steps(address, &route, &message), route: Some(message) })
+    let longer = left.filter(|left| longer(left, &message));
+    Ok(ExplainRouteResponse {
+        steps: steps(address, &route, &message),
+        less_specific: covering.map(|route| view.message(&route)).collect(),
+        contradictions: longer.iter().chain([&message]).flat_map(contradictions::of).collect(),
+        route: Some(message),
+    })
+}
+
+/// Routes that cover an address, longest first.
+fn covering(board: &[Arc<Route>], address: IpAddr) -> Vec<Arc<Route>> {
+    let covers = |route: &&Arc<Route>| route.prefix.contains(&address);
+    let mut covering: Vec<_> = board.iter().filter(covers).cloned().collect();
+    covering.sort_by_key(|route| Reverse(route.prefix.prefix_len()));
+    covering
+}
+
+/// What the kernel follows instead, for it is longer.
+fn longer(left: &RouteMessage, route: &RouteMessage) -> bool {
+    let length = |route: &RouteMessage| route.prefix.parse::<IpNet>().map_or(0, |prefix| prefix.prefix_len());
+    length(left) > length(route)
 }
 
 /// A route that an earlier run left in the kernel and that nobody has announced since.
@@ -61,6 +81,17 @@ fn orphan(prefix: &IpNet, state: &KernelState) -> RouteMessage {
         candidates: Vec::new(),
         kernel: Some(kernel_route(Some(state))),
     }
+}
+
+pub(super) fn parse_address(text: &str) -> Result<IpAddr, Status> {
+    text.parse().map_err(|_| {
+        Status::invalid_argument(format!("\"{}\" is not an IPv4 or IPv6 address", text.escape_debug()))
+    })
+}
+
+/// `None` for an empty text.
+pub(super) fn parse_optional(text: &str) -> Result<Option<IpNet>, Status> {
+    if text.is_empty() { Ok(None) } else { parse_prefix(text).map(Some) }
 }
 
 fn parse_prefix(text: &str) -> Result<IpNet, Status> {
@@ -81,10 +112,22 @@ fn steps(address: IpAddr, route: &Route, message: &RouteMessage) -> Vec<String> 
     for candidate in &message.candidates {
         steps.push(format!("{} {}: {}", describe(candidate), fate(candidate), candidate.reason));
     }
+    steps.extend(now(&message.candidates));
     if let Some(kernel) = &message.kernel {
         steps.push(format!("kernel route: {}", describe_kernel(kernel)));
     }
     steps
+}
+
+/// What happens to a packet at this moment.
+fn now(candidates: &[Candidate]) -> Option<String> {
+    let carrying: Vec<_> =
+        candidates.iter().filter(|path| path.selected && path.usable).map(contradictions::name).collect();
+    match &carrying[..] {
+        [] => None,
+        [one] => Some(format!("packets go to {one} now")),
+        several => Some(format!("packets go to {} now, each flow to one of them", several.join(" or "))),
+    }
 }
 
 fn paths(count: usize) -> String {
@@ -133,6 +176,16 @@ impl View {
             live: peers.map(|peer| (peer.name, peer.state != State::Down)).collect(),
             kernel: parts.fib.as_ref().map(crate::fib::Handle::states),
         }
+    }
+
+    /// The longest kernel route to an address that an earlier run left and nobody has announced since.
+    fn left(&self, address: IpAddr) -> Option<RouteMessage> {
+        let stale = self
+            .kernel
+            .iter()
+            .flatten()
+            .filter(|(prefix, state)| matches!(state, KernelState::Stale) && prefix.contains(&address));
+        stale.max_by_key(|(prefix, _)| prefix.prefix_len()).map(|(prefix, state)| orphan(prefix, state))
     }
 
     fn message(&self, route: &Route) -> RouteMessage {

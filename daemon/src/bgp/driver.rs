@@ -219,6 +219,7 @@ impl Driver {
     fn command(&mut self, command: Command) {
         // Whoever asked may have gone; that is their choice.
         match command {
+            Command::Errand(errand) => errand(&mut self.speaker),
             Command::Neighbors(answer) => drop(answer.send(self.status())),
             Command::Apply(config, answer) => drop(answer.send(self.apply(*config))),
         }

@@ -9,7 +9,7 @@ use std::{
 use isthmus_bgp::{PeerStatus, fsm::State};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Config, Error};
+use super::{Config, Error, ask::Errand};
 
 /// Cheap handle to the BGP task.
 #[derive(Clone)]
@@ -19,6 +19,7 @@ pub struct Handle {
 }
 
 pub(super) enum Command {
+    Errand(Errand),
     Neighbors(oneshot::Sender<Vec<NeighborStatus>>),
     Apply(Box<Config>, oneshot::Sender<Result<Vec<String>, Error>>),
 }

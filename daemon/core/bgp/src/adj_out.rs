@@ -64,6 +64,26 @@ impl AdjOut {
         self.advertised.len()
     }
 
+    /// What the peer was told about a prefix and still holds.
+    pub fn told(&self, prefix: &IpNet) -> Option<&Arc<Attributes>> {
+        self.advertised.get(prefix)
+    }
+
+    /// Prefixes that the peer was told and still holds.
+    pub fn prefixes(&self) -> impl Iterator<Item = IpNet> {
+        self.advertised.keys()
+    }
+
+    /// Everything that the peer was told is to be sent once more, where nothing newer waits.
+    pub fn again(&mut self) {
+        let told: Vec<_> = self.advertised.iter().map(|(prefix, told)| (prefix, Arc::clone(told))).collect();
+        for (prefix, attributes) in told {
+            if !self.withdrawals.contains(&prefix) && !self.waiting.contains_key(&prefix) {
+                self.enqueue(prefix, attributes);
+            }
+        }
+    }
+
     /// True if [`AdjOut::encode_next`] has something to write.
     pub fn is_pending(&self) -> bool {
         !self.withdrawals.is_empty() || !self.groups.is_empty() || !self.end_of_rib.is_empty()

@@ -27,7 +27,7 @@ use std::{
 
 use crate::{
     ConnectionId,
-    wire::{Notification, Open, code},
+    wire::{Capability, Notification, Open, code},
 };
 use connection::{Connection, Phase};
 pub use retry::Jitter;
@@ -135,6 +135,11 @@ impl Session {
         self.last_error.as_deref()
     }
 
+    /// What we say in our OPEN.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        self.own_open().capabilities
+    }
+
     /// How often it reached Established.
     pub fn established_count(&self) -> u64 {
         self.established_count
@@ -155,13 +160,17 @@ impl Session {
 
     /// When to call [`Session::handle_timeout`], and what for.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        self.timers().min_by_key(|(at, _)| *at)
+    }
+
+    /// Every timer that runs: when it ends, and its name.
+    pub fn timers(&self) -> impl Iterator<Item = (Instant, &'static str)> {
         let dialing = match self.dialing {
             Dialing::Waiting(at) if self.connections.is_empty() => Some((at, "connect retry")),
             Dialing::HoldDown(at) => Some((at, "hold-down")),
             _ => None,
         };
-        let timers = self.connections.iter().flat_map(Connection::timers);
-        timers.chain(dialing).min_by_key(|(at, _)| *at)
+        self.connections.iter().flat_map(Connection::timers).chain(dialing)
     }
 
     /// Dialing worked: this is the connection. False: it is not wanted any more, close it.
@@ -300,10 +309,14 @@ impl Session {
         self.connections.iter_mut().find(|connection| connection.id == id)
     }
 
-    fn open(&mut self, id: ConnectionId, direction: Direction, now: Instant) {
+    fn own_open(&self) -> Open {
         let SessionConfig { local_asn, router_id, hold_time, families, .. } = self.config;
+        Open::new(local_asn, hold_time, router_id, families)
+    }
+
+    fn open(&mut self, id: ConnectionId, direction: Direction, now: Instant) {
         self.connections.push(Connection::new(id, direction, now));
-        self.actions.push_back(Action::SendOpen(id, Open::new(local_asn, hold_time, router_id, families)));
+        self.actions.push_back(Action::SendOpen(id, self.own_open()));
         self.report("", now);
     }
 

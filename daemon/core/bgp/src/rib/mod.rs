@@ -3,6 +3,7 @@
 //! A prefix has at most one path for each source. Paths that may not be used stay in the table with the reason, so that a person can
 //! see them and a changed policy needs nothing from the peer.
 
+mod decided;
 mod decision;
 mod export;
 mod import;
@@ -15,6 +16,7 @@ use ipnet::IpNet;
 use prefix_trie::joint::JointPrefixMap;
 
 use crate::{Family, PeerId, wire::Attributes};
+pub use decided::{Decided, decided};
 pub use decision::{Multipath, Step, Verdict};
 pub use export::{ExportTarget, Withheld, export};
 pub use import::{ImportRules, Ineligible};

@@ -152,7 +152,7 @@ impl Speaker {
         self.propagate();
     }
 
-    fn judge_again(&mut self, id: PeerId) {
+    pub(super) fn judge_again(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(&id) else { return };
         let name = Arc::clone(&peer.config.name);
         let rules = peer.import_rules(self.config.asn, self.config.router_id, &self.topology);
@@ -169,7 +169,7 @@ impl Speaker {
         self.events.extend(refused);
     }
 
-    fn session_config(&self, peer: &PeerConfig) -> SessionConfig {
+    pub(super) fn session_config(&self, peer: &PeerConfig) -> SessionConfig {
         SessionConfig {
             local_asn: self.config.asn,
             router_id: self.config.router_id,

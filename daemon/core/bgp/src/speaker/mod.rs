@@ -12,8 +12,11 @@
 
 mod apply;
 mod config;
+mod detail;
+mod orders;
 mod peer;
 mod receive;
+mod tables;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -34,8 +37,10 @@ use crate::{
     wire::{Attributes, Fault, Notification, Peering, code, encode_keepalive},
 };
 pub use config::{Config, PeerConfig, Policy};
+pub use detail::{FamilyDetail, PeerDetail};
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
+pub use tables::{Entry, PAGE, Question, Shown, Table};
 
 /// Names a peer between the driver and the speaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

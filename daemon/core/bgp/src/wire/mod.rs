@@ -6,6 +6,7 @@
 
 mod as_path;
 mod attributes;
+mod capability_words;
 mod encode;
 mod nlri;
 mod notification;

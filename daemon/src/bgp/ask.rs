@@ -1,0 +1,145 @@
+//! Questions and orders that the BGP task answers between two of its turns.
+
+use std::{net::IpAddr, time::Instant};
+
+use isthmus_bgp::{
+    PeerId, Speaker,
+    speaker::{Entry, PeerDetail, Question},
+};
+use tokio::sync::oneshot;
+
+use super::{Handle, handle::Command};
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// BGP was stopped.
+    #[error("BGP is stopped")]
+    Stopped,
+    /// Nobody has that name or address.
+    #[error("no BGP neighbor has the name or address {name}; the neighbors are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Names that there are.
+        known: String,
+    },
+}
+
+/// What an operator orders of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// End it with Cease/Administrative Reset, and any hold-down; it starts again at once.
+    Reset,
+    /// Judge what the neighbor sent, and send it everything, again.
+    Soft {
+        /// The former.
+        import: bool,
+        /// The latter.
+        export: bool,
+    },
+}
+
+/// A task done on the speaker, whose result goes wherever the closure sends it.
+pub(super) type Errand = Box<dyn FnOnce(&mut Speaker) + Send>;
+
+impl Handle {
+    /// One neighbor in detail, by its name or address.
+    ///
+    /// # Errors
+    /// There is no such neighbor, or BGP is stopped.
+    pub async fn detail(&self, name: String) -> Result<PeerDetail, Unanswered> {
+        self.ask(move |speaker| {
+            let peer = find(speaker, &name)?;
+            speaker.detail(peer).ok_or(Unanswered::Stopped)
+        })
+        .await?
+    }
+
+    /// A page of a table, of the neighbor of this name or address if one is given.
+    ///
+    /// # Errors
+    /// As [`Handle::detail`].
+    pub async fn page(
+        &self,
+        mut question: Question,
+        neighbor: Option<String>,
+    ) -> Result<Vec<Entry>, Unanswered> {
+        self.ask(move |speaker| {
+            question.peer = neighbor.map(|name| find(speaker, &name)).transpose()?;
+            Ok(speaker.page(&question))
+        })
+        .await?
+    }
+
+    /// Every prefix that covers an address, longest first.
+    ///
+    /// # Errors
+    /// BGP is stopped.
+    pub async fn explain(&self, address: IpAddr) -> Result<Vec<Entry>, Unanswered> {
+        self.ask(move |speaker| speaker.explain(address)).await
+    }
+
+    /// Names of the neighbors that an order is about: the one of this name or address, or all.
+    ///
+    /// # Errors
+    /// As [`Handle::detail`].
+    pub async fn find(&self, name: Option<String>) -> Result<Vec<String>, Unanswered> {
+        self.ask(move |speaker| {
+            let of = |id| speaker.peer_name(id).map(|name| name.to_string());
+            match name {
+                Some(name) => find(speaker, &name).map(|id| of(id).into_iter().collect()),
+                None => Ok(speaker.status().iter().map(|status| status.name.to_string()).collect()),
+            }
+        })
+        .await?
+    }
+
+    /// Carries an order out for the neighbors of these names; those that have gone meanwhile are left out.
+    ///
+    /// # Errors
+    /// BGP is stopped.
+    pub async fn order(&self, names: Vec<String>, order: Order) -> Result<(), Unanswered> {
+        self.ask(move |speaker| {
+            for name in &names {
+                if let Some(peer) = speaker.find_peer(name) {
+                    carry_out(speaker, peer, order);
+                }
+            }
+        })
+        .await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Speaker) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let (answer, answered) = oneshot::channel();
+        // Whoever asked may have gone; that is their choice.
+        let errand: Errand = Box::new(move |speaker| drop(answer.send(question(speaker))));
+        self.commands.send(Command::Errand(errand)).await.map_err(|_| Unanswered::Stopped)?;
+        answered.await.map_err(|_| Unanswered::Stopped)
+    }
+}
+
+fn find(speaker: &Speaker, name: &str) -> Result<PeerId, Unanswered> {
+    speaker.find_peer(name).ok_or_else(|| {
+        let known: Vec<_> = speaker.status().iter().map(|status| status.name.to_string()).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        Unanswered::Unknown { name: name.into(), known }
+    })
+}
+
+fn carry_out(speaker: &mut Speaker, peer: PeerId, order: Order) {
+    match order {
+        Order::Reset => speaker.reset(peer, Instant::now()),
+        Order::Soft { import, export } => {
+            if import {
+                speaker.import_again(peer);
+            }
+            if export {
+                speaker.export_again(peer);
+            }
+        }
+    }
+}
