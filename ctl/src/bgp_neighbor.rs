@@ -45,17 +45,41 @@ pub(crate) struct NeighborDocument {
     state_reason: String,
     state_since: Option<Moment>,
     established_count: u64,
-    last_error: Option<String>,
+    last_error: Option<LastError>,
     import_policy: String,
     export_policy: String,
     prefixes_received: u64,
     prefixes_accepted: u64,
+    prefixes_filtered: u64,
+    prefixes_stale: u64,
+    prefixes_best: u64,
     prefixes_sent: u64,
     messages_received: u64,
     messages_sent: u64,
     timers: Vec<Timer>,
     families: Vec<Family>,
     capabilities: Vec<Capability>,
+}
+
+#[derive(Debug, Serialize)]
+struct LastError {
+    at: Option<Moment>,
+    text: String,
+    /// Who has to do something about it.
+    fault: String,
+    notification: Option<Notification>,
+}
+
+#[derive(Debug, Serialize)]
+struct Notification {
+    sent: bool,
+    code: u32,
+    subcode: u32,
+    name: String,
+    /// Lower-case hex.
+    data: String,
+    /// What the data says.
+    decoded: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,17 +121,44 @@ impl From<wire::BgpNeighborDetail> for NeighborDocument {
             state_reason: detail.state_reason,
             state_since: Moment::from_unix_milliseconds(detail.state_since_ms),
             established_count: detail.established_count,
-            last_error: text::known(detail.last_error),
+            last_error: detail.error.map(LastError::from),
             import_policy: detail.import_policy,
             export_policy: detail.export_policy,
             prefixes_received: detail.prefixes_received,
             prefixes_accepted: detail.prefixes_accepted,
+            prefixes_filtered: detail.prefixes_filtered,
+            prefixes_stale: detail.prefixes_stale,
+            prefixes_best: detail.prefixes_best,
             prefixes_sent: detail.prefixes_sent,
             messages_received: detail.messages_received,
             messages_sent: detail.messages_sent,
             timers: detail.timers.into_iter().map(Timer::from).collect(),
             families: detail.families.into_iter().map(Family::from).collect(),
             capabilities: detail.capabilities.into_iter().map(Capability::from).collect(),
+        }
+    }
+}
+
+impl From<wire::BgpLastError> for LastError {
+    fn from(error: wire::BgpLastError) -> Self {
+        Self {
+            at: Moment::from_unix_milliseconds(error.at_ms),
+            text: error.text,
+            fault: error.fault,
+            notification: error.notification.map(Notification::from),
+        }
+    }
+}
+
+impl From<wire::BgpNotification> for Notification {
+    fn from(notification: wire::BgpNotification) -> Self {
+        Self {
+            sent: notification.sent,
+            code: notification.code,
+            subcode: notification.subcode,
+            name: notification.name,
+            data: text::hex(&notification.data),
+            decoded: text::known(notification.decoded),
         }
     }
 }
@@ -148,8 +199,13 @@ impl Document for NeighborDocument {
 impl NeighborDocument {
     fn lay_out_facts(&self, now: Moment, page: &mut Page) {
         let prefixes = format!(
-            "{} received, {} accepted, {} sent",
-            self.prefixes_received, self.prefixes_accepted, self.prefixes_sent
+            "{} received, {} filtered, {} accepted, {} best, {} stale, {} sent",
+            self.prefixes_received,
+            self.prefixes_filtered,
+            self.prefixes_accepted,
+            self.prefixes_best,
+            self.prefixes_stale,
+            self.prefixes_sent
         );
         page.facts([
             ("Name", self.name.as_str().into()),
@@ -162,12 +218,17 @@ impl NeighborDocument {
             ("Reason", self.state_reason.as_str().into()),
             ("Since", age(self.state_since, now).into()),
             ("Times established", self.established_count.into()),
-            ("Last error", self.last_error.as_deref().unwrap_or("").into()),
+            ("Last error", self.last_error.as_ref().map(|error| error.words(now)).unwrap_or_default().into()),
+            ("NOTIFICATION", self.last_notification().map(Notification::words).unwrap_or_default().into()),
             ("Import policy", self.import_policy.as_str().into()),
             ("Export policy", self.export_policy.as_str().into()),
             ("Prefixes", prefixes.into()),
             ("Messages", format!("{} received, {} sent", self.messages_received, self.messages_sent).into()),
         ]);
+    }
+
+    fn last_notification(&self) -> Option<&Notification> {
+        self.last_error.as_ref()?.notification.as_ref()
     }
 
     fn lay_out_timers(&self, page: &mut Page) {
@@ -201,6 +262,21 @@ impl NeighborDocument {
             [yes(capability.sent).into(), yes(capability.received).into(), capability.name.as_str().into()]
         });
         page.table(["SENT", "RECEIVED", "CAPABILITY"], rows, "no capabilities");
+    }
+}
+
+impl LastError {
+    fn words(&self, now: Moment) -> String {
+        format!("{}; {} ago; up to {}", self.text, age(self.at, now), self.fault)
+    }
+}
+
+impl Notification {
+    fn words(&self) -> String {
+        let by = if self.sent { "sent" } else { "received" };
+        let data = if self.data.is_empty() { String::new() } else { format!(", data {}", self.data) };
+        let decoded = self.decoded.as_ref().map(|decoded| format!(": {decoded}")).unwrap_or_default();
+        format!("{by} {} ({}/{}){data}{decoded}", self.name, self.code, self.subcode)
     }
 }
 

@@ -79,10 +79,15 @@ pub(crate) struct Entry {
 #[derive(Debug, Serialize)]
 pub(crate) struct Path {
     /// Nothing: it starts here.
-    pub(crate) neighbor: Option<String>,
+    neighbor: Option<String>,
     state: State,
-    pub(crate) reason: Option<String>,
+    reason: Option<String>,
     decided_by: Option<Step>,
+    /// What the import policy says about it.
+    policy: Option<String>,
+    /// Kept although its session is gone.
+    stale: bool,
+    path_id: u32,
     attributes: Attributes,
 }
 
@@ -154,6 +159,9 @@ impl From<wire::RibPath> for Path {
             state,
             reason: text::known(path.reason),
             decided_by: path.decided_by.map(step),
+            policy: text::known(path.policy),
+            stale: path.stale,
+            path_id: path.path_id,
             attributes: path.attributes.unwrap_or_default().into(),
         }
     }
@@ -181,8 +189,7 @@ impl From<wire::RouteAttributes> for Attributes {
 
 impl From<wire::UnknownAttribute> for Unknown {
     fn from(unknown: wire::UnknownAttribute) -> Self {
-        let value = unknown.value.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { code: unknown.code, flags: unknown.flags, value }
+        Self { code: unknown.code, flags: unknown.flags, value: text::hex(&unknown.value) }
     }
 }
 
@@ -218,15 +225,14 @@ impl Path {
         ]
     }
 
-    /// The reason, and the values that decided where it has none itself.
-    pub(crate) fn why(&self) -> String {
-        match (&self.reason, &self.decided_by) {
-            (Some(reason), Some(step)) if !reason.contains(&step.own) => {
-                format!("{reason}: {} against {}", step.own, step.best)
-            }
-            (Some(reason), _) => reason.clone(),
-            (None, Some(step)) => format!("{}: {} against {}", step.name, step.own, step.best),
-            (None, None) => String::new(),
+    /// The reason, the values that decided, and what the policy said where it is why the path is not used.
+    fn why(&self) -> String {
+        let reason = self.reason.clone().unwrap_or_default();
+        let policy = self.policy.as_deref().filter(|_| self.state == State::Unusable);
+        match (&self.decided_by, policy) {
+            (Some(step), _) => format!("{reason}: {} against {}", step.own, step.best),
+            (None, Some(policy)) => format!("{reason} ({policy})"),
+            (None, None) => reason,
         }
     }
 }

@@ -45,10 +45,26 @@ pub(crate) fn detail() -> BgpNeighborDetail {
         }],
         prefixes_received: 12,
         prefixes_accepted: 11,
+        prefixes_filtered: 1,
+        prefixes_best: 10,
+        prefixes_stale: 0,
         prefixes_sent: 3,
         messages_received: 77,
         messages_sent: 70,
-        last_error: "hold timer expired".into(),
+        last_error: "peer sent Cease".into(),
+        error: Some(BgpLastError {
+            at_ms: answers::from_now(-7_200) * 1000,
+            text: "peer sent Cease".into(),
+            fault: "an operator".into(),
+            notification: Some(BgpNotification {
+                sent: false,
+                code: 6,
+                subcode: 4,
+                name: "Cease/Administrative Reset".into(),
+                data: b"\x02hi".to_vec(),
+                decoded: "\"hi\"".into(),
+            }),
+        }),
         import_policy: "all".into(),
         export_policy: "none".into(),
     }
@@ -70,6 +86,9 @@ fn path(neighbor: &str, state: RibPathState, reason: &str) -> RibPath {
         state: state.into(),
         reason: reason.into(),
         decided_by: None,
+        policy: String::new(),
+        stale: false,
+        path_id: 0,
         attributes: Some(attributes),
     }
 }
@@ -113,10 +132,11 @@ State              Established
 Reason             routes flow
 Since              1d
 Times established  2
-Last error         hold timer expired
+Last error         peer sent Cease; 2h30m ago; up to an operator
+NOTIFICATION       received Cease/Administrative Reset (6/4), data 026869: \"hi\"
 Import policy      all
 Export policy      none
-Prefixes           12 received, 11 accepted, 3 sent
+Prefixes           12 received, 1 filtered, 11 accepted, 10 best, 0 stale, 3 sent
 Messages           77 received, 70 sent
 
 TIMER       CONFIGURED  AGREED  REMAINING
@@ -167,6 +187,9 @@ fn json_has_every_attribute() {
         "state": "best",
         "reason": "best path",
         "decided_by": null,
+        "policy": null,
+        "stale": false,
+        "path_id": 0,
         "attributes": {
             "origin": "igp",
             "as_path": [4_200_000_002_u32, 65_000],

@@ -67,7 +67,7 @@ impl Handle {
     ) -> Result<Vec<Entry>, Unanswered> {
         self.ask(move |speaker| {
             question.peer = neighbor.map(|name| find(speaker, &name)).transpose()?;
-            Ok(speaker.page(&question))
+            Ok(speaker.table_page(&question))
         })
         .await?
     }
@@ -77,7 +77,7 @@ impl Handle {
     /// # Errors
     /// BGP is stopped.
     pub async fn explain(&self, address: IpAddr) -> Result<Vec<Entry>, Unanswered> {
-        self.ask(move |speaker| speaker.explain(address)).await
+        self.ask(move |speaker| speaker.covering(address)).await
     }
 
     /// Names of the neighbors that an order is about: the one of this name or address, or all.

@@ -290,6 +290,15 @@ impl Driver {
                         tracing::warn!(%neighbor, %prefix, %next_hop, %rule, not_shown, "route refused");
                     }
                 }
+                Event::ExportLimit { peer, family, limit } => {
+                    let neighbor = peer;
+                    tracing::warn!(%neighbor, %family, limit, "this neighbor is sent no more prefixes");
+                }
+                Event::TooManyPaths { peer, prefix } => {
+                    if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
+                        tracing::warn!(neighbor = %peer, %prefix, not_shown, "too many paths to one prefix");
+                    }
+                }
                 Event::Unsendable { peer, error } => {
                     if let Some(not_shown) = self.unsendable.pass(&peer, Instant::now()) {
                         tracing::warn!(neighbor = %peer, error, not_shown, "a route cannot be announced to this neighbor");
@@ -389,27 +398,23 @@ fn addresses(config: &Config) -> Neighbors {
 
 fn to_core(config: &Config) -> isthmus_bgp::Config {
     let peer = |neighbor: &super::NeighborConfig| isthmus_bgp::PeerConfig {
-        name: neighbor.name.as_str().into(),
-        address: neighbor.address,
         port: neighbor.port,
-        asn: neighbor.asn,
         hold_time: u16::try_from(neighbor.hold_time.as_secs()).unwrap_or(u16::MAX),
         import: to_core_policy(neighbor.import),
         export: to_core_policy(neighbor.export),
-        max_prefixes: neighbor.max_prefixes,
+        guards: isthmus_bgp::Guards { max_prefixes: neighbor.max_prefixes, ..Default::default() },
+        ..isthmus_bgp::PeerConfig::new(neighbor.name.as_str(), neighbor.address, neighbor.asn)
     };
     isthmus_bgp::Config {
-        asn: config.asn,
-        router_id: config.router_id,
         announce: config.announce.clone(),
-        multipath: isthmus_bgp::Multipath::default(),
         peers: config.neighbors.iter().map(peer).collect(),
+        ..isthmus_bgp::Config::new(config.asn, config.router_id)
     }
 }
 
-fn to_core_policy(policy: Policy) -> isthmus_bgp::Policy {
+fn to_core_policy(policy: Policy) -> Arc<isthmus_bgp::Policy> {
     match policy {
-        Policy::All => isthmus_bgp::Policy::All,
-        Policy::None => isthmus_bgp::Policy::None,
+        Policy::All => isthmus_bgp::Policy::all(),
+        Policy::None => isthmus_bgp::Policy::none(),
     }
 }

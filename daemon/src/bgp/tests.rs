@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use isthmus_bgp::{
     Families,
     fsm::State,
-    wire::{AsPath, Attributes, Community, Open, encode_announcement, encode_keepalive},
+    wire::{AsPath, Attributes, Community, Encoding, Nlri, Open, encode_announcement, encode_keepalive},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -233,12 +233,12 @@ async fn played(hold_time: u16) -> (Shell, TcpStream) {
     (shell, stream)
 }
 
-fn announce(prefixes: &[ipnet::IpNet], bytes: &mut Vec<u8>) {
+fn announce(prefixes: &[Nlri], bytes: &mut Vec<u8>) {
     let mut attributes = Attributes::originated(loopback(7));
     attributes.as_path = AsPath::new(vec![64_507]);
     let mut left = prefixes;
     while !left.is_empty() {
-        let count = encode_announcement(&attributes, left, true, bytes).unwrap();
+        let count = encode_announcement(&attributes, left, &Encoding::FOUR_OCTET, bytes).unwrap();
         left = &left[count..];
     }
 }
@@ -249,7 +249,8 @@ async fn next_hops_are_judged_again_when_tunnel_peers_change() {
     let mut elsewhere = Attributes::originated(loopback(9));
     elsewhere.as_path = AsPath::new(vec![64_507]);
     let mut bytes = Vec::new();
-    encode_announcement(&elsewhere, &["10.8.0.0/16".parse().unwrap()], true, &mut bytes).unwrap();
+    encode_announcement(&elsewhere, &["10.8.0.0/16".parse().unwrap()], &Encoding::FOUR_OCTET, &mut bytes)
+        .unwrap();
     stream.write_all(&bytes).await.unwrap();
     shell.until_known("10.8.0.0/16").await;
 
@@ -324,7 +325,7 @@ fn flood(prefixes: u32) -> Vec<u8> {
     for n in 0..prefixes {
         attributes.communities = (0..200).map(|low| Community(n << 8 | low)).collect();
         let prefix = ipnet::IpNet::new(Ipv4Addr::from(0x1400_0000 + (n << 8)).into(), 24).unwrap();
-        encode_announcement(&attributes, &[prefix], true, &mut bytes).unwrap();
+        encode_announcement(&attributes, &[prefix.into()], &Encoding::FOUR_OCTET, &mut bytes).unwrap();
     }
     bytes
 }
@@ -342,7 +343,8 @@ async fn a_deaf_peer_holds_up_nobody() {
     encode_keepalive(&mut bytes);
     let mut attributes = Attributes::originated(loopback(8));
     attributes.as_path = AsPath::new(vec![64_508]);
-    encode_announcement(&attributes, &["10.8.0.0/16".parse().unwrap()], true, &mut bytes).unwrap();
+    encode_announcement(&attributes, &["10.8.0.0/16".parse().unwrap()], &Encoding::FOUR_OCTET, &mut bytes)
+        .unwrap();
     deaf.write_all(&bytes).await.unwrap();
     shell.until_known("10.8.0.0/16").await;
     peer.write_all(&flood(FLOOD)).await.unwrap();

@@ -9,7 +9,7 @@ use isthmus_bgp::rib::NextHops;
 use isthmus_bgp::wire::{
     Capability, Frame, MessageType, Open, Peering, Update, UpdateContext, encode_keepalive, frame,
 };
-use isthmus_bgp::{Config, ConnectionId, Event, Multipath, PeerConfig, Policy, Speaker};
+use isthmus_bgp::{Config, ConnectionId, Event, Guards, PeerConfig, Policy, Speaker};
 use libfuzzer_sys::fuzz_target;
 
 const OWN: u32 = 65_000;
@@ -50,11 +50,9 @@ struct Listener {
 
 fn config() -> Config {
     Config {
-        asn: OWN,
-        router_id: [10, 0, 0, 1].into(),
         announce: vec!["10.10.0.0/16".parse().expect("valid"), "fd00:10::/32".parse().expect("valid")],
-        multipath: Multipath::default(),
         peers: vec![peer(FUZZED), peer(LISTENER)],
+        ..Config::new(OWN, [10, 0, 0, 1].into())
     }
 }
 
@@ -64,14 +62,11 @@ fn address(asn: u32) -> IpAddr {
 
 fn peer(asn: u32) -> PeerConfig {
     PeerConfig {
-        name: asn.to_string().into(),
-        address: address(asn),
-        port: 179,
-        asn,
         hold_time: 90,
-        import: Policy::All,
-        export: Policy::All,
-        max_prefixes: Some(1000),
+        import: Policy::all(),
+        export: Policy::all(),
+        guards: Guards { max_prefixes: Some(1000), ..Guards::default() },
+        ..PeerConfig::new(asn.to_string(), address(asn), asn)
     }
 }
 

@@ -52,11 +52,54 @@ pub struct BgpNeighborDetail {
     /// The last NOTIFICATION or transport error, in words.
     #[prost(string, tag = "19")]
     pub last_error: ::prost::alloc::string::String,
-    /// "all", "none".
+    /// "all", "none", or the name of a \[[bgp.policy]\].
     #[prost(string, tag = "20")]
     pub import_policy: ::prost::alloc::string::String,
     #[prost(string, tag = "21")]
     pub export_policy: ::prost::alloc::string::String,
+    /// Of the received ones, not usable: refused by the import policy or by a rule of the protocol.
+    #[prost(uint64, tag = "22")]
+    pub prefixes_filtered: u64,
+    /// Of the received ones, kept although their session is gone (RFC 4724).
+    #[prost(uint64, tag = "23")]
+    pub prefixes_stale: u64,
+    /// Of the received ones, the best to their prefix.
+    #[prost(uint64, tag = "24")]
+    pub prefixes_best: u64,
+    /// The last error in full.
+    #[prost(message, optional, tag = "25")]
+    pub error: ::core::option::Option<BgpLastError>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BgpLastError {
+    #[prost(int64, tag = "1")]
+    pub at_ms: i64,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+    /// Who has to do something about it: "the network", "the peer", ...
+    #[prost(string, tag = "3")]
+    pub fault: ::prost::alloc::string::String,
+    /// Absent: there was none, the transport failed.
+    #[prost(message, optional, tag = "4")]
+    pub notification: ::core::option::Option<BgpNotification>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BgpNotification {
+    /// By us.
+    #[prost(bool, tag = "1")]
+    pub sent: bool,
+    #[prost(uint32, tag = "2")]
+    pub code: u32,
+    #[prost(uint32, tag = "3")]
+    pub subcode: u32,
+    /// "Cease/Administrative Reset".
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "5")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+    /// What the data says: a text, a limit, capabilities; empty where it says nothing.
+    #[prost(string, tag = "6")]
+    pub decoded: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BgpTimer {
@@ -161,6 +204,15 @@ pub struct RibPath {
     pub decided_by: ::core::option::Option<DecidingStep>,
     #[prost(message, optional, tag = "5")]
     pub attributes: ::core::option::Option<RouteAttributes>,
+    /// What the import policy says about it: "import policy from-azure: rule 2 rejects it". Empty: it was not asked.
+    #[prost(string, tag = "6")]
+    pub policy: ::prost::alloc::string::String,
+    /// Kept although its session is gone (RFC 4724).
+    #[prost(bool, tag = "7")]
+    pub stale: bool,
+    /// Path identifier (RFC 7911) that the neighbor gave it, or is told; 0 where none was agreed on.
+    #[prost(uint32, tag = "8")]
+    pub path_id: u32,
 }
 /// The loser's value and the winner's.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -6,12 +6,13 @@ use std::{
 };
 
 use isthmus_bgp::{
-    Policy,
-    fsm::State,
+    fsm::{LastError, State},
     speaker::{FamilyDetail, PeerDetail},
-    wire::Capability,
+    wire::{Capability, Notification},
 };
-use isthmus_proto::bgp::{BgpCapability, BgpFamily, BgpNeighborDetail, BgpTimer};
+use isthmus_proto::bgp::{
+    BgpCapability, BgpFamily, BgpLastError, BgpNeighborDetail, BgpNotification, BgpTimer,
+};
 
 use crate::api::{epoch_milliseconds, milliseconds};
 
@@ -39,20 +40,41 @@ pub(super) fn message(
         families: detail.families.iter().map(family).collect(),
         prefixes_received: status.prefixes_received.into(),
         prefixes_accepted: status.prefixes_accepted.into(),
+        prefixes_filtered: status.prefixes_filtered.into(),
+        prefixes_stale: status.prefixes_stale.into(),
+        prefixes_best: status.prefixes_best.into(),
         prefixes_sent: u64::try_from(status.prefixes_sent).unwrap_or(u64::MAX),
         messages_received: status.messages_received,
         messages_sent: status.messages_sent,
         last_error: status.last_error.unwrap_or_default(),
-        import_policy: policy(detail.import),
-        export_policy: policy(detail.export),
+        error: detail.last_error.as_ref().map(last_error),
+        import_policy: detail.import.name().to_string(),
+        export_policy: detail.export.name().to_string(),
     }
 }
 
-/// As the configuration calls it.
-fn policy(policy: Policy) -> String {
-    match policy {
-        Policy::All => "all".into(),
-        Policy::None => "none".into(),
+fn last_error(error: &LastError) -> BgpLastError {
+    let at = SystemTime::now().checked_sub(error.at.elapsed());
+    BgpLastError {
+        at_ms: at.map_or(0, epoch_milliseconds),
+        text: error.text.clone(),
+        fault: error.fault().to_string(),
+        notification: error
+            .notification
+            .as_ref()
+            .map(|notification| self::notification(error.sent, notification)),
+    }
+}
+
+fn notification(sent: bool, notification: &Notification) -> BgpNotification {
+    let (code, subcode) = (notification.code_name(), notification.subcode_name());
+    BgpNotification {
+        sent,
+        code: notification.code.into(),
+        subcode: notification.subcode.into(),
+        name: subcode.map_or_else(|| code.to_owned(), |subcode| format!("{code}/{subcode}")),
+        data: notification.data.clone(),
+        decoded: notification.explanation().unwrap_or_default(),
     }
 }
 

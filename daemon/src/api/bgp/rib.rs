@@ -20,8 +20,8 @@ fn path(path: Shown) -> RibPath {
         Some(Verdict::Ineligible(_)) => RibPathState::Unusable,
         Some(Verdict::Undecided) => RibPathState::Unspecified,
     };
-    let step = |decided: isthmus_bgp::rib::Decided| DecidingStep {
-        name: decided.step.to_owned(),
+    let step = |decided: isthmus_bgp::rib::Comparison| DecidingStep {
+        name: decided.step.to_string(),
         own: decided.own,
         best: decided.best,
     };
@@ -31,6 +31,9 @@ fn path(path: Shown) -> RibPath {
         reason: path.verdict.map(|verdict| verdict.to_string()).unwrap_or_default(),
         decided_by: path.decided.map(step),
         attributes: Some(attributes(&path.attributes)),
+        policy: path.policy.unwrap_or_default(),
+        stale: path.stale,
+        path_id: path.path_id,
     }
 }
 

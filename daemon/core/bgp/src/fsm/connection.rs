@@ -5,10 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Direction, Negotiated, OPEN_TIMEOUT, State};
+use super::{
+    Direction, Negotiated, OPEN_TIMEOUT, State,
+    cause::{hard_reset, is_hard},
+};
 use crate::{
     ConnectionId,
-    wire::{Notification, code},
+    wire::{Notification, Open, code},
 };
 
 /// The part of the state machine that belongs to a connection.
@@ -47,7 +50,7 @@ impl Phase {
         }
     }
 
-    fn negotiated(&self) -> Option<&Negotiated> {
+    pub(super) fn negotiated(&self) -> Option<&Arc<Negotiated>> {
         match self {
             Self::OpenSent => None,
             Self::OpenConfirm(negotiated) | Self::Established(negotiated) => Some(negotiated),
@@ -60,6 +63,10 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) direction: Direction,
     pub(super) phase: Phase,
+    /// Our OPEN on it.
+    pub(super) ours: Open,
+    /// It waits for the peer's OPEN, which is not to be seen by a peer that only dialed late.
+    pub(super) reserved: bool,
     /// The peer's KEEPALIVE has confirmed our OPEN.
     pub(super) confirmed: bool,
     pub(super) last_heard: Instant,
@@ -73,11 +80,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId, direction: Direction, now: Instant) -> Self {
+    pub(super) fn new(id: ConnectionId, direction: Direction, ours: Open, now: Instant) -> Self {
         Self {
             id,
             direction,
             phase: Phase::OpenSent,
+            ours,
+            reserved: false,
             confirmed: false,
             last_heard: now,
             established_at: None,
@@ -86,6 +95,23 @@ impl Connection {
             opened_at: now,
             next_keepalive: None,
         }
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        matches!(self.phase, Phase::Established(_))
+    }
+
+    /// The NOTIFICATION as the peer must get it: what should leave nothing behind is a Hard Reset where both sides know that.
+    pub(super) fn last_words(&self, notification: Notification) -> Notification {
+        let Phase::Established(negotiated) = &self.phase else { return notification };
+        let keeps = negotiated.restart.is_some_and(|restart| restart.notification);
+        if keeps && is_hard(&notification) { hard_reset(&notification) } else { notification }
+    }
+
+    /// A KEEPALIVE out of turn: where the peer's end is gone, the answer is a reset. False: one is waiting already.
+    pub(super) fn probe(&mut self, now: Instant) -> bool {
+        self.stalled_since.get_or_insert(now);
+        !std::mem::replace(&mut self.keepalive_queued, true)
     }
 
     /// The peer's OPEN is good.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::cause::cease;
 use crate::wire::{Notification, code};
 
 /// A small deterministic generator (SplitMix64) behind the jitter; all its randomness is the seed.
@@ -35,6 +36,15 @@ impl Jitter {
 }
 
 /// Kinds of failure, by how soon another try makes sense.
+///
+/// | failure | first try after | at most | the peer may connect meanwhile |
+/// |---|---|---|---|
+/// | network, timer, path down | 1 s | 30 s; 4 s once the peer was Established | yes |
+/// | broken message; Cease/4, 6, 7, 9 | 1 s | 30 s | yes |
+/// | OPEN not acceptable | 15 s | 120 s | no |
+/// | Cease/1: too many prefixes | 60 s | 600 s | no |
+/// | Cease/2, 3: the peer's operator took the session away | 30 s | 120 s | yes |
+/// | Cease/5, 8: the peer has no room for us | 15 s | 120 s | yes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The network or a timer.
@@ -45,15 +55,24 @@ pub(super) enum Failure {
     Open,
     /// Too many prefixes: the peer would only send them again.
     MaxPrefixes,
+    /// An operator took the session away and will bring it back, or a peer that is reinstalled does.
+    Away,
+    /// The peer refuses for want of something.
+    NoRoom,
 }
 
 impl Failure {
+    const KINDS: usize = 6;
+
     pub(super) fn of(notification: &Notification) -> Self {
+        use code::cease::{DECONFIGURED, MAX_PREFIXES, REJECTED, SHUTDOWN};
         match (notification.code, notification.subcode) {
             (code::OPEN, _) => Self::Open,
-            (code::CEASE, code::cease::MAX_PREFIXES) => Self::MaxPrefixes,
-            // It heard nothing of us: that was the network.
-            (code::HOLD_TIMER, _) => Self::Transport,
+            (code::CEASE, MAX_PREFIXES) => Self::MaxPrefixes,
+            (code::CEASE, SHUTDOWN | DECONFIGURED) => Self::Away,
+            (code::CEASE, REJECTED | cease::OUT_OF_RESOURCES) => Self::NoRoom,
+            // Nothing was heard, or taken, or BFD says so: that was the network.
+            (code::HOLD_TIMER | code::SEND_HOLD_TIMER, _) | (code::CEASE, cease::BFD_DOWN) => Self::Transport,
             _ => Self::Protocol,
         }
     }
@@ -69,8 +88,9 @@ impl Failure {
         let (first, longest) = match self {
             Self::Transport if known => (1, 4),
             Self::Transport | Self::Protocol => (1, 30),
-            Self::Open => (15, 120),
+            Self::Open | Self::NoRoom => (15, 120),
             Self::MaxPrefixes => (60, 600),
+            Self::Away => (30, 120),
         };
         (Duration::from_secs(first), Duration::from_secs(longest))
     }
@@ -81,17 +101,17 @@ impl Failure {
 #[derive(Clone, Debug)]
 pub(super) struct Retry {
     /// Indexed by [`Failure`].
-    failures: [u32; 4],
+    failures: [u32; Failure::KINDS],
     jitter: Jitter,
 }
 
 impl Retry {
     pub(super) fn new(jitter: Jitter) -> Self {
-        Self { failures: [0; 4], jitter }
+        Self { failures: [0; Failure::KINDS], jitter }
     }
 
     pub(super) fn reset(&mut self) {
-        self.failures = [0; 4];
+        self.failures = [0; Failure::KINDS];
     }
 
     /// Delay before the next try; `known`: the peer has been Established before.
@@ -143,6 +163,37 @@ mod tests {
         }
         for expected in [60, 120, 240, 480, 600] {
             assert_about(expected, retry.next(Failure::MaxPrefixes, true));
+        }
+    }
+
+    #[test]
+    fn what_a_notification_means_for_the_next_try() {
+        let cases = [
+            ((1, 1), 1, false),
+            ((2, 2), 15, true),
+            ((2, 11), 15, true),
+            ((3, 1), 1, false),
+            ((4, 0), 1, false),
+            ((5, 3), 1, false),
+            ((6, 0), 1, false),
+            ((6, 1), 60, true),
+            ((6, 2), 30, false),
+            ((6, 3), 30, false),
+            ((6, 4), 1, false),
+            ((6, 5), 15, false),
+            ((6, 6), 1, false),
+            ((6, 7), 1, false),
+            ((6, 8), 15, false),
+            ((6, 9), 1, false),
+            ((6, 10), 1, false),
+            ((7, 1), 1, false),
+            ((8, 0), 1, false),
+            ((99, 0), 1, false),
+        ];
+        for ((code, subcode), first, held_down) in cases {
+            let failure = Failure::of(&Notification::new(code, subcode));
+            assert_about(first, Retry::new(Jitter::new(3)).next(failure, false));
+            assert_eq!(failure.holds_down(), held_down, "{code}/{subcode}");
         }
     }
 

@@ -1,13 +1,17 @@
-use std::{collections::HashSet, net::Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use super::*;
-use crate::{Families, wire::RouteRefresh};
+use crate::{
+    Families,
+    wire::{Capability, Open, RestartFamily, RouteRefresh},
+};
 
-fn config(local: u32, id: u8, remote: u32) -> SessionConfig {
+pub(super) fn config(local: u32, id: u8, remote: u32) -> SessionConfig {
     SessionConfig {
         local_asn: local,
         router_id: Ipv4Addr::new(10, 0, 0, id),
-        remote_asn: remote,
+        remote_asn: remote.into(),
+        passive: false,
         hold_time: 9,
         families: Families::ALL,
         offer: Offer::default(),
@@ -17,7 +21,7 @@ fn config(local: u32, id: u8, remote: u32) -> SessionConfig {
 const A: ConnectionId = ConnectionId(1);
 const B: ConnectionId = ConnectionId(2);
 
-fn peer_open(hold_time: u16) -> Open {
+pub(super) fn peer_open(hold_time: u16) -> Open {
     Open::new(65_002, hold_time, Ipv4Addr::new(10, 0, 0, 2), Families::ALL)
 }
 
@@ -68,7 +72,6 @@ fn openings_that_are_refused() {
         (Open { capabilities: vec![], ..good() }, None),
         (Open { capabilities: vec![Capability::MultiProtocol { afi: 25, safi: 70 }], ..good() }, Some(7)),
     ];
-    use crate::wire::Capability;
     for (open, refused) in cases {
         let now = Instant::now();
         let mut session = started(now);
@@ -298,158 +301,291 @@ fn established_is_never_displaced() {
     assert_eq!(session.established().unwrap().0, A);
 }
 
-/// Two sessions, two connections, four queues of messages in flight.
-#[derive(Clone)]
-struct World {
-    sessions: [Session; 2],
-    /// Indexed by receiving side and connection.
-    flight: [[VecDeque<Flight>; 2]; 2],
-    /// Each side has heard of each connection.
-    known: [[bool; 2]; 2],
+fn graceful(notification: bool) -> Open {
+    let mut open = peer_open(9);
+    let families = vec![RestartFamily { afi: 1, safi: 1, forwarding: true }];
+    let (restarting, time) = (false, 120);
+    open.capabilities.push(Capability::GracefulRestart { restarting, notification, time, families });
+    open
 }
 
-#[derive(Clone)]
-enum Flight {
-    Message(Input),
-    Closed,
+/// Established with a peer that keeps routes over a restart, as we do.
+fn gracefully_established(notification: bool, now: Instant) -> Session {
+    let mut config = config(65_001, 1, 65_002);
+    config.offer.restart = Some(RestartOffer { time: 120, restarting: true, forwarding: Families::ALL });
+    let mut session = Session::new(config, Jitter::new(1), now);
+    session.start(now);
+    session.handle_connected(A, now);
+    session.handle_input(A, Input::Open(graceful(notification)), now);
+    session.handle_input(A, Input::Keepalive, now);
+    session.actions.clear();
+    session
 }
 
-impl World {
-    /// Connection `n` was dialed by side `n`.
-    fn new(now: Instant, asns: [u32; 2], ids: [u8; 2]) -> Self {
-        let session = |n: usize| {
-            let mut session = Session::new(config(asns[n], ids[n], asns[1 - n]), Jitter::new(1), now);
-            session.start(now);
-            session.actions.clear();
-            session
-        };
-        Self { sessions: [session(0), session(1)], flight: Default::default(), known: Default::default() }
-    }
+fn ending(session: &mut Session) -> Option<Ending> {
+    std::iter::from_fn(|| session.poll_action()).find_map(|action| match action {
+        Action::Down(_, ending) => Some(ending),
+        _ => None,
+    })
+}
 
-    fn steps(&self) -> Vec<(usize, usize)> {
-        let sides = [(0, 0), (0, 1), (1, 0), (1, 1)];
-        sides.into_iter().filter(|(s, c)| !self.known[*s][*c] || !self.flight[*s][*c].is_empty()).collect()
+#[test]
+fn how_a_session_ended_is_told() {
+    type End = fn(&mut Session, Instant);
+    let cases: [(End, Ending); 12] = [
+        (|s, now| s.handle_closed(A, "reset", now), Ending::Transport),
+        (|s, now| s.handle_link_down("no carrier", now), Ending::Transport),
+        (|s, now| s.handle_path_down("BFD: no packet for 900 ms", now), Ending::PathDown),
+        (|s, now| received(s, 6, 10, now), Ending::PathDown),
+        (|s, now| received(s, 6, 4, now), Ending::Notification { hard: false }),
+        (|s, now| received(s, 6, 2, now), Ending::Notification { hard: false }),
+        (|s, now| received(s, 4, 0, now), Ending::Notification { hard: false }),
+        // RFC 8538: a Hard Reset without anything inside is one too.
+        (|s, now| received(s, 6, 9, now), Ending::Notification { hard: true }),
+        (|s, now| s.handle_timeout(now + seconds(9)), Ending::Notification { hard: false }),
+        (|s, now| s.handle_error(A, Notification::new(6, 1), now), Ending::Notification { hard: true }),
+        (|s, now| s.stop(&Notification::new(6, 2), "down", now), Ending::Stopped),
+        (|s, now| s.clear("again", now), Ending::Stopped),
+    ];
+    for (end, expected) in cases {
+        let now = Instant::now();
+        let mut session = gracefully_established(true, now);
+        end(&mut session, now);
+        assert_eq!(ending(&mut session), Some(expected));
     }
+}
 
-    /// Side `side` learns of connection `c`, or of the next thing on it.
-    fn step(&mut self, (side, c): (usize, usize), now: Instant) {
-        let id = ConnectionId(c as u64 + 1);
-        if !std::mem::replace(&mut self.known[side][c], true) {
-            let wanted = if side == c {
-                self.sessions[side].handle_connected(id, now)
-            } else {
-                self.sessions[side].handle_accepted(id, now).is_ok()
-            };
-            if !wanted {
-                self.flight[1 - side][c].push_back(Flight::Closed);
-            }
-        } else {
-            match self.flight[side][c].pop_front().unwrap() {
-                Flight::Message(input) => self.sessions[side].handle_input(id, input, now),
-                Flight::Closed => self.sessions[side].handle_closed(id, "closed", now),
-            }
-        }
-        self.carry(side);
-    }
+fn received(session: &mut Session, code: u8, subcode: u8, now: Instant) {
+    session.handle_input(A, Input::Notification(Notification::new(code, subcode)), now);
+}
 
-    fn carry(&mut self, side: usize) {
-        while let Some(action) = self.sessions[side].poll_action() {
-            let (id, messages) = match action {
-                Action::SendOpen(id, open) => (id, vec![Flight::Message(Input::Open(open))]),
-                Action::SendKeepalive(id) => (id, vec![Flight::Message(Input::Keepalive)]),
-                Action::Up(id, _) => (id, vec![Flight::Message(Input::Update)]),
-                Action::Close(id, Some(n)) => {
-                    (id, vec![Flight::Message(Input::Notification(n)), Flight::Closed])
-                }
-                Action::Close(id, None) => (id, vec![Flight::Closed]),
-                _ => continue,
-            };
-            self.flight[1 - side][usize::try_from(id.0).unwrap() - 1].extend(messages);
-        }
-    }
+#[test]
+fn a_hard_reset_does_not_leak_into_the_next_session() {
+    let now = Instant::now();
+    let mut session = gracefully_established(true, now);
+    received(&mut session, 6, 9, now);
+    // The reset races it, and comes second.
+    session.handle_closed(A, "connection reset", now);
+    assert_eq!(ending(&mut session), Some(Ending::Notification { hard: true }));
+    session.handle_accepted(B, now).unwrap();
+    session.handle_input(B, Input::Open(graceful(true)), now);
+    session.handle_input(B, Input::Keepalive, now);
+    assert_eq!(session.state(), State::Established);
+    session.handle_closed(B, "connection reset", now);
+    assert_eq!(ending(&mut session), Some(Ending::Transport));
+}
 
-    /// What decides the future: states, and what is in flight.
-    fn key(&self) -> String {
-        let sessions = self.sessions.iter().map(|session| {
-            let connections: Vec<_> =
-                session.connections.iter().map(|c| (c.id, c.phase.state(), c.confirmed)).collect();
-            format!("{connections:?} {:?}", std::mem::discriminant(&session.dialing))
+#[test]
+fn what_ends_for_good_is_a_hard_reset_where_the_peer_knows_it() {
+    for (notification, expected) in [(true, (6, 9)), (false, (6, 2))] {
+        let now = Instant::now();
+        let mut session = gracefully_established(notification, now);
+        session.stop(&Notification::shutdown(2, "bye"), "administratively down", now);
+        let sent = session.actions.iter().find_map(|action| match action {
+            Action::Close(_, Some(sent)) => Some(sent.clone()),
+            _ => None,
         });
-        let flight = self.flight.iter().flatten().map(|queue| {
-            let names = queue.iter().map(|item| match item {
-                Flight::Message(input) => input.name(),
-                Flight::Closed => "closed",
-            });
-            names.collect::<Vec<_>>().join(",")
-        });
-        sessions.chain(flight).chain([format!("{:?}", self.known)]).collect::<Vec<_>>().join(";")
+        let sent = sent.unwrap();
+        assert_eq!((sent.code, sent.subcode), expected);
+        assert!(sent.data.ends_with(b"bye"));
+        assert!(!notification || sent.data.starts_with(&[6, 2, 3]), "the cause is inside");
     }
 }
 
 #[test]
-fn every_interleaving_of_two_connections_ends_in_one_session() {
-    for (asns, ids) in
-        [([65_001, 65_002], [1, 2]), ([65_001, 65_002], [2, 1]), ([65_001, 65_002], [5, 5]), ([7, 7], [1, 2])]
-    {
-        let now = Instant::now();
-        let mut seen = HashSet::new();
-        let mut todo = vec![World::new(now, asns, ids)];
-        let mut ended = 0;
-        while let Some(world) = todo.pop() {
-            for session in &world.sessions {
-                let standing = session.connections.iter().filter(|c| c.phase.state() == State::Established);
-                assert!(standing.count() <= 1, "double session");
-            }
-            if !seen.insert(world.key()) {
-                continue;
-            }
-            let steps = world.steps();
-            if steps.is_empty() {
-                let ends = world.sessions.each_ref().map(|s| s.established().map(|(id, _)| id));
-                assert!(ends[0].is_some() && ends[0] == ends[1], "no common session: {ends:?}");
-                ended += 1;
-                continue;
-            }
-            for step in steps {
-                let mut next = world.clone();
-                let seen = |s: &Session| (s.established().map(|(id, _)| id), s.established_count);
-                let before = next.sessions.each_ref().map(seen);
-                next.step(step, now);
-                let after = next.sessions.each_ref().map(seen);
-                for ((before, counted), (after, counts)) in before.into_iter().zip(after) {
-                    assert!(
-                        before.is_none() || after.is_none() || before == after,
-                        "Established was displaced"
-                    );
-                    let entered = u64::from(before.is_none() && after.is_some());
-                    assert_eq!(counts - counted, entered, "each session is counted once");
-                }
-                todo.push(next);
-            }
-        }
-        assert!(ended > 1 && seen.len() > 100, "the search was cut short");
+fn a_suspended_session_leaves_the_peer_with_our_routes() {
+    for (mut session, expected) in [
+        (gracefully_established(true, Instant::now()), Some((6, 4))),
+        (gracefully_established(false, Instant::now()), None),
+        (established(Instant::now()), Some((6, 2))),
+    ] {
+        session.suspend("isthmusd is restarting", Instant::now());
+        assert_eq!(closed_with(&mut session), expected);
+        assert_eq!((session.state(), session.poll_timeout()), (State::Idle, None));
     }
 }
 
 #[test]
-fn collision_keeps_the_connection_of_the_higher_identifier() {
-    for (ids, asns, winner) in
-        [([1, 2], [65_001, 65_002], 1), ([2, 1], [65_001, 65_002], 0), ([5, 5], [65_001, 65_002], 1)]
-    {
+fn a_peer_that_refuses_capabilities_is_asked_again_without_them() {
+    for subcode in [4, 7] {
         let now = Instant::now();
-        let mut world = World::new(now, asns, ids);
-        // both sides know both connections before any message is read, then everything is read in turn
-        for step in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            world.step(step, now);
-        }
-        for step in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-            world.step(step, now);
-        }
-        while let Some(step) = world.steps().pop() {
-            world.step(step, now);
-        }
-        for session in &world.sessions {
-            assert_eq!(session.established().unwrap().0, ConnectionId(winner + 1), "{ids:?}");
+        let mut session = started(now);
+        session.handle_connected(A, now);
+        assert!(offers_refresh(&mut session));
+        received(&mut session, 2, subcode, now);
+        assert_eq!(session.state(), State::Active, "not held down");
+        let now = session.poll_timeout().unwrap().0;
+        session.handle_timeout(now);
+        session.handle_connected(B, now);
+        assert!(!offers_refresh(&mut session));
+        session.handle_input(B, Input::Open(peer_open(9)), now);
+        session.handle_input(B, Input::Keepalive, now);
+        assert!(!session.established().unwrap().1.route_refresh);
+        session.handle_closed(B, "closed", now);
+        session.handle_accepted(A, now).unwrap();
+        assert!(!offers_refresh(&mut session), "what worked is remembered");
+        session.restart(config(65_001, 1, 65_002), &Notification::new(6, 6), "changed", now);
+        session.handle_connected(B, now);
+        assert!(offers_refresh(&mut session), "until the configuration changes");
+    }
+}
+
+#[test]
+fn a_peer_that_refuses_the_plain_open_as_well_means_something_else() {
+    let mut now = Instant::now();
+    let mut session = started(now);
+    session.handle_connected(A, now);
+    received(&mut session, 2, 7, now);
+    now = session.poll_timeout().unwrap().0;
+    session.handle_timeout(now);
+    session.actions.clear();
+    session.handle_connected(A, now);
+    assert!(!offers_refresh(&mut session));
+    received(&mut session, 2, 7, now);
+    assert_eq!(session.poll_timeout().unwrap().1, "hold-down");
+    now = session.poll_timeout().unwrap().0;
+    session.handle_timeout(now);
+    session.handle_connected(A, now);
+    assert!(offers_refresh(&mut session));
+}
+
+fn offers_refresh(session: &mut Session) -> bool {
+    let open = std::iter::from_fn(|| session.poll_action()).find_map(|action| match action {
+        Action::SendOpen(_, open) => Some(open),
+        _ => None,
+    });
+    open.unwrap().capabilities.contains(&Capability::RouteRefresh)
+}
+
+#[test]
+fn passive_sessions_never_dial() {
+    let now = Instant::now();
+    let config = SessionConfig { passive: true, ..config(65_001, 1, 65_002) };
+    let mut session = Session::new(config, Jitter::new(1), now);
+    session.start(now);
+    assert_eq!((session.state(), session.poll_timeout()), (State::Active, None));
+    session.handle_accepted(A, now).unwrap();
+    session.handle_input(A, Input::Open(peer_open(9)), now);
+    session.handle_input(A, Input::Keepalive, now);
+    assert_eq!(session.state(), State::Established);
+    session.handle_closed(A, "closed", now);
+    assert_eq!((session.state(), session.poll_timeout()), (State::Active, None));
+    // Held down it refuses, and then waits again.
+    session.handle_accepted(A, now).unwrap();
+    received(&mut session, 6, 1, now);
+    assert!(session.handle_accepted(B, now).is_err());
+    session.handle_timeout(session.poll_timeout().unwrap().0);
+    assert_eq!((session.state(), session.poll_timeout()), (State::Active, None));
+    assert!(!session.actions.contains(&Action::Dial));
+}
+
+#[test]
+fn clear_ends_a_hold_down() {
+    let now = Instant::now();
+    let mut session = established(now);
+    session.handle_error(A, Notification::max_prefixes(crate::Family::Ipv4Unicast, 100), now);
+    assert_eq!(session.state(), State::Idle);
+    session.clear("", now);
+    assert_eq!(
+        (session.state(), session.actions.back()),
+        (State::Connect, Some(&Action::Changed { from: State::Idle, to: State::Connect }))
+    );
+    assert!(session.actions.contains(&Action::Dial));
+    session.stop(&Notification::new(6, 2), "down", now);
+    session.clear("", now);
+    assert_eq!(session.state(), State::Idle, "stopped is stopped");
+}
+
+#[test]
+fn a_dead_path_ends_both_connections_and_establishes_none() {
+    let now = Instant::now();
+    let mut session = started(now);
+    session.handle_connected(A, now);
+    session.handle_accepted(B, now).unwrap();
+    session.handle_input(B, Input::Open(peer_open(9)), now);
+    session.handle_input(B, Input::Keepalive, now);
+    session.actions.clear();
+    session.handle_path_down("BFD: no packet for 900 ms", now);
+    assert!(!session.actions.iter().any(|action| matches!(action, Action::Up(..))));
+    assert_eq!(session.state(), State::Active);
+    let (retry, what) = session.poll_timeout().unwrap();
+    assert!(what == "connect retry" && retry < now + seconds(2), "as soon as after any loss");
+    let error = session.last_error().unwrap();
+    assert_eq!((error.sent, error.fault()), (true, Fault::Network));
+    assert_eq!(error.text, "BFD: no packet for 900 ms");
+}
+
+#[test]
+fn errors_say_whose_fault_they_are() {
+    let error = |sent, code, subcode| LastError {
+        at: Instant::now(),
+        sent,
+        notification: Some(Notification::new(code, subcode)),
+        text: String::new(),
+    };
+    let cases = [
+        (error(true, 2, 2), Fault::Configuration),
+        (error(false, 6, 1), Fault::Configuration),
+        (error(true, 3, 1), Fault::Peer),
+        (error(false, 3, 1), Fault::Here),
+        (error(false, 6, 2), Fault::Operator),
+        (error(true, 4, 0), Fault::Network),
+        (error(true, 8, 0), Fault::Network),
+        (LastError { notification: None, ..error(false, 0, 0) }, Fault::Network),
+    ];
+    for (error, fault) in cases {
+        assert_eq!(error.fault(), fault, "{error:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_lost_its_end_is_found_out_by_a_keepalive() {
+    let now = Instant::now();
+    let mut session = established(now);
+    session.handle_sent(A);
+    assert!(session.handle_accepted(B, now).is_err());
+    assert!(session.handle_accepted(B, now).is_err());
+    let probes = session.actions.iter().filter(|action| **action == Action::SendKeepalive(A));
+    assert_eq!(probes.count(), 1);
+}
+
+fn restarted(mut open: Open) -> Open {
+    for capability in &mut open.capabilities {
+        if let Capability::GracefulRestart { restarting, .. } = capability {
+            *restarting = true;
         }
     }
+    open
+}
+
+#[test]
+fn a_peer_that_proves_its_restart_takes_over() {
+    let now = Instant::now();
+    let mut session = gracefully_established(true, now);
+    session.handle_accepted(B, now).unwrap();
+    assert_eq!(session.poll_action(), None, "nothing is said before the proof");
+    session.handle_input(B, Input::Open(restarted(graceful(true))), now);
+    assert_eq!(session.established().unwrap().0, A, "and nothing is given up before the newcomer lives");
+    session.handle_input(B, Input::Keepalive, now);
+    assert_eq!(session.established().unwrap().0, B);
+    let closed: Vec<_> =
+        session.actions.iter().filter(|a| matches!(a, Action::Close(..) | Action::Down(..))).collect();
+    assert_eq!(closed, [&Action::Close(A, None), &Action::Down(A, Ending::Transport)]);
+}
+
+#[test]
+fn a_peer_that_does_not_prove_it_does_not() {
+    let now = Instant::now();
+    let mut session = gracefully_established(true, now);
+    session.handle_accepted(B, now).unwrap();
+    session.handle_input(B, Input::Open(graceful(true)), now);
+    assert_eq!(closed_with(&mut session), Some((6, 7)));
+    assert_eq!(session.established().unwrap().0, A);
+    // The old one goes while the new one waits: now it is wanted.
+    session.handle_accepted(B, now).unwrap();
+    session.handle_closed(A, "reset", now);
+    assert!(session.actions.iter().any(|action| matches!(action, Action::SendOpen(id, _) if *id == B)));
+    session.handle_input(B, Input::Open(graceful(true)), now);
+    session.handle_input(B, Input::Keepalive, now);
+    assert_eq!(session.established().unwrap().0, B);
 }

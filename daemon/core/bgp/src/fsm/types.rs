@@ -2,9 +2,10 @@
 
 use std::{fmt, net::Ipv4Addr, sync::Arc, time::Duration};
 
+use super::{AsnSet, Ending};
 use crate::{
     ConnectionId, Families,
-    wire::{Capability, Notification, Open, Peering, Role, RouteRefresh, UpdateContext},
+    wire::{Capability, Encoding, Notification, Open, Peering, Role, RouteRefresh, UpdateContext},
 };
 
 /// What a session is made with.
@@ -14,8 +15,10 @@ pub struct SessionConfig {
     pub local_asn: u32,
     /// Own BGP identifier.
     pub router_id: Ipv4Addr,
-    /// The AS number that the peer must have.
-    pub remote_asn: u32,
+    /// The AS numbers that the peer may have.
+    pub remote_asn: AsnSet,
+    /// The peer connects, we never dial.
+    pub passive: bool,
     /// Hold time offered, in seconds: 0 or at least 3.
     pub hold_time: u16,
     /// Families offered.
@@ -24,7 +27,7 @@ pub struct SessionConfig {
     pub offer: Offer,
 }
 
-/// Capabilities that are a matter of configuration. Route refresh is always offered.
+/// Capabilities that are a matter of configuration. Route refresh, plain and enhanced, is always offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// Families in which we want several paths to a prefix, and those in which we would send them (RFC 7911).
@@ -57,6 +60,11 @@ pub struct RestartOffer {
     pub restarting: bool,
     /// Families that this node went on forwarding meanwhile.
     pub forwarding: Families,
+}
+
+impl RestartOffer {
+    /// The longest time that fits into the capability, in seconds.
+    pub const LONGEST: u16 = 4095;
 }
 
 /// States of RFC 4271 section 8.2.2.
@@ -94,6 +102,8 @@ pub enum Direction {
 /// What both sides agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
+    /// The peer's AS number.
+    pub remote_asn: u32,
     /// The peer's BGP identifier.
     pub remote_router_id: Ipv4Addr,
     /// Hold time; zero: none, the session lives until TCP says otherwise.
@@ -118,7 +128,9 @@ pub struct Negotiated {
     pub restart: Option<PeerRestart>,
     /// Our role, if we have one; the peer's is then its counterpart or unknown (RFC 9234).
     pub role: Option<Role>,
-    /// Everything the peer said that it can do, for showing.
+    /// Everything we said that we can do, for showing.
+    pub offered: Vec<Capability>,
+    /// Everything the peer said that it can do, known to us or not, for showing.
     pub capabilities: Vec<Capability>,
 }
 
@@ -146,6 +158,16 @@ impl Negotiated {
             families: self.families,
             add_path: self.add_path.receive,
             extended_next_hop: self.extended_next_hop,
+        }
+    }
+
+    /// What the way to write an UPDATE depends on; our addresses on the link are the caller's to add.
+    pub fn encoding(&self) -> Encoding {
+        Encoding {
+            four_octet: self.four_octet,
+            add_path: self.add_path.send,
+            extended_next_hop: self.extended_next_hop,
+            link_local: None,
         }
     }
 }
@@ -190,8 +212,8 @@ pub enum Action {
     Close(ConnectionId, Option<Notification>),
     /// Routes may flow on this connection.
     Up(ConnectionId, Arc<Negotiated>),
-    /// The established connection is gone: so is everything learned from it.
-    Down(ConnectionId),
+    /// The established connection is gone. What was learned from it goes too, unless graceful restart keeps it after such an end.
+    Down(ConnectionId, Ending),
     /// The reported state changed.
     Changed {
         /// State before.

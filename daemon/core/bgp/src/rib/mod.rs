@@ -1,26 +1,33 @@
 //! Routes: what each peer sent (Adj-RIB-In), which of it is used and why the rest is not (Loc-RIB), in one table.
 //!
-//! A prefix has at most one path for each source. Paths that may not be used stay in the table with the reason, so that a person can
-//! see them and a changed policy needs nothing from the peer.
+//! A prefix has one path for each source, or several where the source numbers them (RFC 7911). Paths that may not be used stay in the
+//! table with the reason, and every path keeps its attributes as they came, so that a person can see them and a changed policy needs
+//! nothing from the peer.
 
-mod decided;
+mod counts;
 mod decision;
 mod export;
+mod guard;
 mod import;
 mod intern;
+mod path;
 mod topology;
 
-use std::{collections::HashMap, net::IpAddr, net::Ipv4Addr, sync::Arc};
+use std::{net::IpAddr, net::Ipv4Addr, net::Ipv6Addr, sync::Arc};
 
 use ipnet::IpNet;
-use prefix_trie::joint::JointPrefixMap;
+use isthmus_prefix::{PrefixTable, Seed};
 
-use crate::{Family, PeerId, wire::Attributes};
-pub use decided::{Decided, decided};
-pub use decision::{Multipath, Step, Verdict};
-pub use export::{ExportTarget, Withheld, export};
-pub use import::{ImportRules, Ineligible};
+use crate::{Families, Family, PeerId, wire::Attributes};
+pub use counts::Counts;
+use counts::Tally;
+pub use decision::{Comparison, Multipath, Step, Verdict};
+pub use export::{ExportCache, ExportTarget, NextHopMode, Withheld, explain_export, export};
+pub use guard::Guards;
+pub use import::{ImportRules, Imported, Ineligible};
 use intern::Interner;
+use path::Dest;
+pub use path::{Bundle, Neighbor, Path, Source};
 pub use topology::{NextHopRule, Topology};
 
 /// Own addresses of a session, one for each family: what "next hop self" means on it.
@@ -29,7 +36,7 @@ pub struct NextHops {
     /// For IPv4 prefixes.
     pub v4: Option<Ipv4Addr>,
     /// For IPv6 prefixes.
-    pub v6: Option<std::net::Ipv6Addr>,
+    pub v6: Option<Ipv6Addr>,
 }
 
 impl NextHops {
@@ -42,213 +49,327 @@ impl NextHops {
     }
 }
 
-/// What the decision process needs to know about the peer that a path came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbor {
-    /// Its number here.
-    pub id: PeerId,
-    /// Its end of the session.
-    pub address: IpAddr,
-    /// Its BGP identifier.
-    pub router_id: Ipv4Addr,
-    /// Its AS is not ours.
-    pub external: bool,
+/// What became different about a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// Its paths, and the best is still the same.
+    Paths,
+    /// The best path.
+    Best,
+    /// There is no best path any more.
+    Lost,
 }
 
-/// Where a path comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Originated here.
-    Local,
-    /// Learned from a peer.
-    Peer(Arc<Neighbor>),
+/// A source has more paths to one prefix than anybody needs; the new one is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {} paths to one prefix", Dest::MAX_PER_SOURCE)]
+pub struct TooManyPaths;
+
+/// What becomes of a path that is looked at again.
+#[derive(Clone, Debug)]
+enum Fate {
+    Same,
+    Changed,
+    Gone,
 }
 
-impl Source {
-    /// The peer's number.
-    pub fn peer(&self) -> Option<PeerId> {
-        match self {
-            Self::Local => None,
-            Self::Peer(neighbor) => Some(neighbor.id),
-        }
-    }
-}
-
-/// One way to a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// Where it comes from.
-    pub source: Source,
-    /// As received, shared between the prefixes that came with them.
-    pub attributes: Arc<Attributes>,
-    /// What the decision process made of it.
-    pub verdict: Verdict,
-}
-
-/// Prefixes of one peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// In the table, for each of [`Family::ALL`].
-    pub received: [u32; 2],
-    /// Of these, usable.
-    pub accepted: u32,
-}
+/// What counts about the best path: the same twice means that nobody has to be told.
+type BestKey = Option<(*const Bundle, u16)>;
 
 /// The table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Rib {
-    table: JointPrefixMap<IpNet, Vec<Path>>,
-    counts: HashMap<PeerId, Counts>,
+    table: PrefixTable<Dest>,
+    tally: Tally,
     interner: Interner,
     multipath: Multipath,
+    /// Paths taken out since memory was last given back.
+    removed: usize,
 }
 
 impl Rib {
     /// An empty table.
-    pub fn new(multipath: Multipath) -> Self {
-        Self { multipath, ..Self::default() }
+    pub fn new(multipath: Multipath, seed: Seed) -> Self {
+        let (table, interner) = (PrefixTable::new(seed), Interner::new(seed));
+        Self { table, tally: Tally::default(), interner, multipath, removed: 0 }
     }
 
     /// One shared copy of these attributes.
     pub fn intern(&mut self, attributes: Attributes) -> Arc<Attributes> {
-        self.interner.intern(attributes)
+        self.interner.attributes(attributes)
     }
 
-    /// Puts a path in the place of the source's former one. True if the prefix changed.
+    /// One shared copy of what such paths have in common. Attributes must come from [`Rib::intern`].
+    pub fn bundle(
+        &mut self,
+        source: Source,
+        received: Arc<Attributes>,
+        effective: Option<Arc<Attributes>>,
+    ) -> Arc<Bundle> {
+        self.interner.bundle(source, received, effective)
+    }
+
+    /// Puts a path in the place of the source's former one with this identifier.
+    ///
+    /// # Errors
+    /// The source has too many paths to this prefix. This one is not taken.
     pub fn announce(
         &mut self,
         prefix: IpNet,
-        source: Source,
-        attributes: Arc<Attributes>,
+        path_id: u32,
+        bundle: &Arc<Bundle>,
         ineligible: Option<Ineligible>,
-    ) -> bool {
-        let verdict = ineligible.map_or(Verdict::Undecided, Verdict::Ineligible);
-        let peer = source.peer();
-        let path = Path { source, attributes, verdict };
-        let paths = self.table.entry(prefix).or_default();
-        let old = paths.iter().position(|known| known.source.peer() == peer);
-        if let Some(old) = old.map(|index| &paths[index]) {
-            let same = old.attributes == path.attributes && old.source == path.source;
-            if same && old.verdict.ineligible() == path.verdict.ineligible() {
-                return false;
+    ) -> Result<Change, TooManyPaths> {
+        let mut new = false;
+        let path = || {
+            let verdict = ineligible.map_or(Verdict::Undecided, Verdict::Ineligible);
+            Path::new(Arc::clone(bundle), path_id, verdict)
+        };
+        let dest = self.table.get_or_insert_with(prefix, || {
+            new = true;
+            Dest::One(path())
+        });
+        let before = if new { None } else { best_key(dest.paths()) };
+        if !new {
+            self.tally.forget(prefix, dest.paths());
+            let outcome = place(dest, path_id, bundle, ineligible, path);
+            if outcome != Ok(true) {
+                self.tally.count(prefix, dest.paths());
+                return outcome.map(|_| Change::None);
             }
         }
-        let counts = peer.map(|peer| self.counts.entry(peer).or_default());
-        match (old, counts) {
-            (Some(index), counts) => {
-                if let Some(counts) = counts {
-                    counts.forget(prefix, &paths[index]);
-                    counts.add(prefix, &path);
-                }
-                paths[index] = path;
+        decision::decide(dest.paths_mut(), self.multipath);
+        self.tally.count(prefix, dest.paths());
+        Ok(changed(before, best_key(dest.paths())))
+    }
+
+    /// Takes a path of a source out; `None` is ourselves.
+    pub fn withdraw(&mut self, prefix: IpNet, peer: Option<PeerId>, path_id: u32) -> Change {
+        let Some(dest) = self.table.get_mut(prefix) else { return Change::None };
+        let is_it = |path: &Path| path.received_id() == path_id && path.is_of(peer);
+        if !dest.paths().iter().any(is_it) {
+            return Change::None;
+        }
+        self.tally.forget(prefix, dest.paths());
+        self.removed += 1;
+        let before = best_key(dest.paths());
+        if !dest.retain(|path| !is_it(path)) {
+            self.table.remove(prefix);
+            return changed(before, None);
+        }
+        decision::decide(dest.paths_mut(), self.multipath);
+        self.tally.count(prefix, dest.paths());
+        changed(before, best_key(dest.paths()))
+    }
+
+    /// Takes everything of a peer out; returns what changed.
+    pub fn withdraw_peer(&mut self, peer: PeerId) -> Vec<(IpNet, Change)> {
+        self.review(peer, Families::ALL, |_, _, _| Fate::Gone)
+    }
+
+    /// The peer's session is gone, and it said that it goes on forwarding: its paths of these families stay, behind all others
+    /// (RFC 4724 section 4.2).
+    pub fn mark_stale(&mut self, peer: PeerId, families: Families) -> Vec<(IpNet, Change)> {
+        self.review(peer, families, |_, path, _| {
+            if path.is_stale() {
+                return Fate::Same;
             }
-            (None, counts) => {
-                if let Some(counts) = counts {
-                    counts.add(prefix, &path);
-                }
-                paths.push(path);
+            path.mark_stale();
+            Fate::Changed
+        })
+    }
+
+    /// Takes out what is still stale.
+    pub fn sweep_stale(&mut self, peer: PeerId, families: Families) -> Vec<(IpNet, Change)> {
+        self.review(peer, families, |_, path, _| if path.is_stale() { Fate::Gone } else { Fate::Same })
+    }
+
+    /// The peer begins to announce everything of a family again (RFC 7313 section 4). Stale paths are not part of that: they wait for
+    /// its End-of-RIB, which may come after the refresh has ended.
+    pub fn begin_refresh(&mut self, peer: PeerId, family: Family) {
+        self.review(peer, Families::from_iter([family]), |_, path, _| {
+            if !path.is_stale() {
+                path.mark_unconfirmed();
             }
-        }
-        decision::decide(paths, self.multipath);
-        true
+            Fate::Same
+        });
     }
 
-    /// Takes the path of a source out; `None` is ourselves. True if there was one.
-    pub fn withdraw(&mut self, prefix: IpNet, peer: Option<PeerId>) -> bool {
-        let Some(paths) = self.table.get_mut(&prefix) else { return false };
-        let Some(index) = paths.iter().position(|path| path.source.peer() == peer) else { return false };
-        let path = paths.remove(index);
-        if let Some(counts) = peer.and_then(|peer| self.counts.get_mut(&peer)) {
-            counts.forget(prefix, &path);
-        }
-        decision::decide(paths, self.multipath);
-        if paths.is_empty() {
-            self.table.remove(&prefix);
-        }
-        true
+    /// It has: takes out what it did not announce again.
+    pub fn end_refresh(&mut self, peer: PeerId, family: Family) -> Vec<(IpNet, Change)> {
+        self.review(peer, Families::from_iter([family]), |_, path, _| {
+            if path.is_unconfirmed() { Fate::Gone } else { Fate::Same }
+        })
     }
 
-    /// Takes everything of a peer out; returns the prefixes.
-    pub fn withdraw_peer(&mut self, peer: PeerId) -> Vec<IpNet> {
-        let prefixes = self.prefixes_of(peer);
-        for prefix in &prefixes {
-            self.withdraw(*prefix, Some(peer));
-        }
-        self.counts.remove(&peer);
-        prefixes
-    }
-
-    /// Judges every path of a peer again; returns the prefixes that changed.
+    /// Imports every path of a peer again, as `import` says from prefix and attributes as they came; returns what changed. A stale path
+    /// whose next hop is not usable any more goes: there is nothing left to keep.
     pub fn reconsider(
         &mut self,
         peer: PeerId,
-        mut judge: impl FnMut(&IpNet, &Attributes) -> Option<Ineligible>,
-    ) -> Vec<IpNet> {
-        let mut changed = Vec::new();
-        for prefix in self.prefixes_of(peer) {
-            let path = self.paths(&prefix).iter().find(|path| path.source.peer() == Some(peer)).cloned();
-            let Some(Path { source, attributes, .. }) = path else { continue };
-            let ineligible = judge(&prefix, &attributes);
-            if self.announce(prefix, source, attributes, ineligible) {
-                changed.push(prefix);
+        mut import: impl FnMut(IpNet, &Arc<Attributes>) -> Imported,
+    ) -> Vec<(IpNet, Change)> {
+        self.review(peer, Families::ALL, |prefix, path, interner| {
+            let Imported { effective, ineligible } = import(prefix, path.bundle.received());
+            if path.is_stale() && ineligible.is_some_and(Ineligible::is_next_hop) {
+                return Fate::Gone;
             }
-        }
-        changed
+            let effective = effective.map(|changed| interner.attributes(changed));
+            let (source, received) = (path.source().clone(), Arc::clone(path.bundle.received()));
+            let bundle = interner.bundle(source, received, effective);
+            if Arc::ptr_eq(&bundle, &path.bundle) && ineligible == path.verdict.ineligible() {
+                return Fate::Same;
+            }
+            path.bundle = bundle;
+            path.verdict = ineligible.map_or(Verdict::Undecided, Verdict::Ineligible);
+            Fate::Changed
+        })
     }
 
-    /// Decides everything again under another rule; returns the prefixes that have more than one path.
-    pub fn set_multipath(&mut self, multipath: Multipath) -> Vec<IpNet> {
+    /// Decides everything again under another rule; returns what changed.
+    pub fn set_multipath(&mut self, multipath: Multipath) -> Vec<(IpNet, Change)> {
         self.multipath = multipath;
-        let several = self.table.iter_mut().filter(|(_, paths)| paths.len() > 1);
+        let mut several = Vec::new();
+        for (prefix, dest) in self.table.iter_mut().filter(|(_, dest)| dest.paths().len() > 1) {
+            self.tally.forget(prefix, dest.paths());
+            decision::decide(dest.paths_mut(), multipath);
+            self.tally.count(prefix, dest.paths());
+            several.push((prefix, Change::Paths));
+        }
         several
-            .map(|(prefix, paths)| {
-                decision::decide(paths, multipath);
-                prefix
-            })
-            .collect()
+    }
+
+    /// Gives memory back after many paths have gone. Cheap: it looks only once for as many removals as there are prefixes.
+    pub fn tidy(&mut self) {
+        if self.removed > self.table.len().max(1024) {
+            self.removed = 0;
+            self.table.shrink();
+            self.interner.sweep();
+            self.tally.tidy();
+        }
     }
 
     /// Prefixes that start here.
     pub fn originated(&self) -> impl Iterator<Item = IpNet> {
-        let local = |paths: &[Path]| paths.iter().any(|path| path.source == Source::Local);
-        self.table.iter().filter(move |(_, paths)| local(paths)).map(|(prefix, _)| prefix)
+        let local = |paths: &[Path]| paths.iter().any(|path| path.is_of(None));
+        self.table.iter().filter(move |(_, dest)| local(dest.paths())).map(|(prefix, _)| prefix)
     }
 
     /// Every path to a prefix, used or not.
-    pub fn paths(&self, prefix: &IpNet) -> &[Path] {
-        self.table.get(prefix).map_or(&[], Vec::as_slice)
+    pub fn paths(&self, prefix: IpNet) -> &[Path] {
+        self.table.get(prefix).map_or(&[], Dest::paths)
+    }
+
+    /// Every prefix with its paths, in no order but IPv4 first.
+    pub fn iter(&self) -> impl Iterator<Item = (IpNet, &[Path])> {
+        self.table.iter().map(|(prefix, dest)| (prefix, dest.paths()))
     }
 
     /// The path that is used and announced.
-    pub fn best(&self, prefix: &IpNet) -> Option<&Path> {
+    pub fn best(&self, prefix: IpNet) -> Option<&Path> {
         self.paths(prefix).iter().find(|path| path.verdict == Verdict::Best)
+    }
+
+    /// What decided against each path that is not used, in the order of [`Rib::paths`].
+    pub fn comparisons(&self, prefix: IpNet) -> Vec<Option<Comparison>> {
+        decision::compare(self.paths(prefix))
     }
 
     /// Every prefix, IPv4 first.
     pub fn prefixes(&self) -> impl Iterator<Item = IpNet> {
-        self.table.keys()
+        self.table.prefixes()
     }
 
-    /// How many prefixes a peer has here.
+    /// How many prefixes there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// How many paths a peer has here.
     pub fn counts(&self, peer: PeerId) -> Counts {
-        self.counts.get(&peer).copied().unwrap_or_default()
+        self.tally.of(peer)
     }
 
-    fn prefixes_of(&self, peer: PeerId) -> Vec<IpNet> {
-        let of_peer = |paths: &Vec<Path>| paths.iter().any(|path| path.source.peer() == Some(peer));
-        self.table.iter().filter(|(_, paths)| of_peer(paths)).map(|(prefix, _)| prefix).collect()
+    /// Looks at every path of a peer, and decides again where one changed.
+    fn review(
+        &mut self,
+        peer: PeerId,
+        families: Families,
+        mut visit: impl FnMut(IpNet, &mut Path, &mut Interner) -> Fate,
+    ) -> Vec<(IpNet, Change)> {
+        let Self { table, tally, interner, multipath, removed } = self;
+        let mut found = Vec::new();
+        if tally.of(peer).total() == 0 {
+            return found;
+        }
+        table.retain(|prefix, dest| {
+            let concerned = families.contains(Family::of(&prefix));
+            if !concerned || !dest.paths().iter().any(|path| path.is_of(Some(peer))) {
+                return true;
+            }
+            let before = best_key(dest.paths());
+            tally.forget(prefix, dest.paths());
+            let (mut gone, mut touched) = (Vec::new(), false);
+            for path in dest.paths_mut().iter_mut().filter(|path| path.is_of(Some(peer))) {
+                match visit(prefix, path, interner) {
+                    Fate::Same => {}
+                    Fate::Changed => touched = true,
+                    Fate::Gone => gone.push(path.local_id()),
+                }
+            }
+            *removed += gone.len();
+            if !gone.is_empty() && !dest.retain(|path| !gone.contains(&path.local_id())) {
+                found.push((prefix, changed(before, None)));
+                return false;
+            }
+            if touched || !gone.is_empty() {
+                decision::decide(dest.paths_mut(), *multipath);
+                found.push((prefix, changed(before, best_key(dest.paths()))));
+            }
+            tally.count(prefix, dest.paths());
+            true
+        });
+        found
     }
 }
 
-impl Counts {
-    fn add(&mut self, prefix: IpNet, path: &Path) {
-        self.received[Family::of(&prefix).index()] += 1;
-        self.accepted += u32::from(path.verdict.ineligible().is_none());
+/// Puts a path where its source's former one was, or beside the others. `Ok(false)`: nothing is different.
+fn place(
+    dest: &mut Dest,
+    path_id: u32,
+    bundle: &Arc<Bundle>,
+    ineligible: Option<Ineligible>,
+    path: impl FnOnce() -> Path,
+) -> Result<bool, TooManyPaths> {
+    let peer = bundle.source.peer();
+    let mut known = dest.paths_mut().iter_mut();
+    if let Some(known) = known.find(|known| known.received_id() == path_id && known.is_of(peer)) {
+        return Ok(known.renew(bundle, ineligible));
     }
+    if !dest.has_room_for(peer) {
+        return Err(TooManyPaths);
+    }
+    dest.push(path());
+    Ok(true)
+}
 
-    fn forget(&mut self, prefix: IpNet, path: &Path) {
-        self.received[Family::of(&prefix).index()] -= 1;
-        self.accepted -= u32::from(path.verdict.ineligible().is_none());
+fn best_key(paths: &[Path]) -> BestKey {
+    let best = paths.iter().find(|path| path.verdict == Verdict::Best)?;
+    Some((Arc::as_ptr(&best.bundle), best.local_id()))
+}
+
+fn changed(before: BestKey, after: BestKey) -> Change {
+    match (before, after) {
+        (Some(_), None) => Change::Lost,
+        _ if before == after => Change::Paths,
+        _ => Change::Best,
     }
 }
 

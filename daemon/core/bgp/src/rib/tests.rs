@@ -3,10 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    Families, Policy,
-    wire::{AsPath, Community, Origin},
-};
+use crate::wire::{AsPath, Origin};
 
 fn net(text: &str) -> IpNet {
     text.parse().unwrap()
@@ -14,7 +11,36 @@ fn net(text: &str) -> IpNet {
 
 fn neighbor(id: u8, external: bool) -> Source {
     let id4 = Ipv4Addr::new(10, 99, 0, id);
-    Source::Peer(Arc::new(Neighbor { id: PeerId(id.into()), address: id4.into(), router_id: id4, external }))
+    Source::Peer(Arc::new(Neighbor {
+        id: PeerId(id.into()),
+        name: format!("peer{id}").into(),
+        address: id4.into(),
+        router_id: id4,
+        asn: if external { 65_002 } else { 65_001 },
+        external,
+        client: false,
+    }))
+}
+
+fn empty(multipath: Multipath) -> Rib {
+    Rib::new(multipath, Seed::new(7))
+}
+
+fn announce(rib: &mut Rib, prefix: IpNet, source: &Source, attributes: Attributes) -> Change {
+    announce_path(rib, prefix, 0, source, attributes, None)
+}
+
+fn announce_path(
+    rib: &mut Rib,
+    prefix: IpNet,
+    path_id: u32,
+    source: &Source,
+    attributes: Attributes,
+    ineligible: Option<Ineligible>,
+) -> Change {
+    let attributes = rib.intern(attributes);
+    let bundle = rib.bundle(source.clone(), attributes, None);
+    rib.announce(prefix, path_id, &bundle, ineligible).unwrap()
 }
 
 fn attributes(path: &[u32]) -> Attributes {
@@ -32,13 +58,13 @@ fn changed(path: &[u32], change: fn(&mut Attributes)) -> Attributes {
 /// Verdicts for these paths, whatever order they came in.
 fn decided(paths: &[(Source, Attributes)], multipath: Multipath) -> Vec<Verdict> {
     let verdicts = |order: &[usize]| {
-        let mut rib = Rib::new(multipath);
+        let mut rib = empty(multipath);
         for index in order {
             let (source, attributes) = paths[*index].clone();
-            rib.announce(net("10.0.0.0/8"), source, Arc::new(attributes), None);
+            announce(&mut rib, net("10.0.0.0/8"), &source, attributes);
         }
-        let found = rib.paths(&net("10.0.0.0/8"));
-        let of = |source: &Source| found.iter().find(|path| path.source == *source).unwrap().verdict;
+        let found = rib.paths(net("10.0.0.0/8"));
+        let of = |source: &Source| found.iter().find(|path| path.source() == source).unwrap().verdict();
         paths.iter().map(|(source, _)| of(source)).collect::<Vec<_>>()
     };
     let mut order: Vec<usize> = (0..paths.len()).collect();
@@ -68,9 +94,9 @@ fn each_step_decides_and_is_named() {
         (
             (neighbor(2, false), changed(&[1, 2, 3], |a| a.local_pref = Some(200))),
             (neighbor(1, false), attributes(&[1])),
-            Step::LocalPref(100, 200),
+            Step::LocalPref,
         ),
-        ((external(2), attributes(&[1])), (external(1), attributes(&[1, 2])), Step::AsPathLength(2, 1)),
+        ((external(2), attributes(&[1])), (external(1), attributes(&[1, 2])), Step::AsPathLength),
         (
             (external(2), attributes(&[1])),
             (external(1), changed(&[2], |a| a.origin = Origin::Egp)),
@@ -79,9 +105,9 @@ fn each_step_decides_and_is_named() {
         (
             (external(2), changed(&[1], |a| a.med = Some(5))),
             (external(1), changed(&[1], |a| a.med = Some(9))),
-            Step::Med(9, 5),
+            Step::Med,
         ),
-        ((external(2), attributes(&[1])), (external(1), changed(&[1], |a| a.med = Some(9))), Step::Med(9, 0)),
+        ((external(2), attributes(&[1])), (external(1), changed(&[1], |a| a.med = Some(9))), Step::Med),
         ((external(2), attributes(&[1])), (neighbor(1, false), attributes(&[2])), Step::External),
         ((external(1), attributes(&[1])), (external(2), attributes(&[2])), Step::RouterId),
         (
@@ -113,7 +139,7 @@ fn the_last_steps_are_total() {
         (neighbor(2, false), originated(2)),
         (neighbor(4, false), originated(1)),
     ];
-    let expected = [Verdict::Best, Verdict::Lost(Step::ClusterList(2, 1)), Verdict::Lost(Step::Address)];
+    let expected = [Verdict::Best, Verdict::Lost(Step::ClusterList), Verdict::Lost(Step::Address)];
     assert_eq!(decided(&paths, SINGLE), expected);
 }
 
@@ -125,7 +151,7 @@ fn med_compares_within_one_neighboring_as_only() {
         (neighbor(2, true), changed(&[200], |a| a.med = Some(1))),
         (neighbor(3, true), changed(&[100], |a| a.med = Some(5))),
     ];
-    let expected = [Verdict::Lost(Step::Med(10, 5)), Verdict::Best, Verdict::Lost(Step::RouterId)];
+    let expected = [Verdict::Lost(Step::Med), Verdict::Best, Verdict::Lost(Step::RouterId)];
     assert_eq!(decided(&paths, SINGLE), expected);
 }
 
@@ -150,118 +176,204 @@ fn multipath_takes_what_is_equal_for_forwarding() {
 
 #[test]
 fn counts_follow_the_table() {
-    let mut rib = Rib::default();
+    let mut rib = empty(Multipath::default());
     let one = PeerId(1);
-    let put = |rib: &mut Rib, prefix: &str, why| {
-        rib.announce(net(prefix), neighbor(1, true), Arc::new(attributes(&[1])), why)
-    };
-    assert!(put(&mut rib, "10.0.0.0/8", None));
-    assert!(!put(&mut rib, "10.0.0.0/8", None), "the same again changes nothing");
-    assert!(put(&mut rib, "2001:db8::/32", Some(Ineligible::Policy)));
-    assert_eq!(rib.counts(one), Counts { received: [1, 1], accepted: 1 });
-    assert!(put(&mut rib, "10.0.0.0/8", Some(Ineligible::OwnAsn)));
-    assert_eq!(rib.counts(one), Counts { received: [1, 1], accepted: 0 });
-    assert_eq!(rib.reconsider(one, |_, _| None), [net("10.0.0.0/8"), net("2001:db8::/32")]);
-    assert_eq!(rib.counts(one), Counts { received: [1, 1], accepted: 2 });
-    assert!(rib.withdraw(net("10.0.0.0/8"), Some(one)));
-    assert!(!rib.withdraw(net("10.0.0.0/8"), Some(one)));
-    assert_eq!(rib.withdraw_peer(one), [net("2001:db8::/32")]);
+    let source = neighbor(1, true);
+    let put =
+        |rib: &mut Rib, prefix: &str, why| announce_path(rib, net(prefix), 0, &source, attributes(&[1]), why);
+    assert_eq!(put(&mut rib, "10.0.0.0/8", None), Change::Best);
+    assert_eq!(put(&mut rib, "10.0.0.0/8", None), Change::None, "the same again changes nothing");
+    assert_eq!(put(&mut rib, "2001:db8::/32", Some(Ineligible::Policy)), Change::Paths);
+    let counts = |received, accepted| Counts { received, accepted, best: accepted, stale: 0 };
+    assert_eq!(rib.counts(one), counts([1, 1], 1));
+    assert_eq!(rib.counts(one).filtered(), 1);
+    assert_eq!(put(&mut rib, "10.0.0.0/8", Some(Ineligible::OwnAsn)), Change::Lost);
+    assert_eq!(rib.counts(one), counts([1, 1], 0));
+    let imported = |_: IpNet, _: &Arc<Attributes>| Imported { effective: None, ineligible: None };
+    let mut changed = rib.reconsider(one, imported);
+    changed.sort();
+    assert_eq!(changed, [(net("10.0.0.0/8"), Change::Best), (net("2001:db8::/32"), Change::Best)]);
+    assert!(rib.reconsider(one, imported).is_empty());
+    assert_eq!(rib.counts(one), counts([1, 1], 2));
+    assert_eq!(rib.withdraw(net("10.0.0.0/8"), Some(one), 7), Change::None, "another path");
+    assert_eq!(rib.withdraw(net("10.0.0.0/8"), Some(one), 0), Change::Lost);
+    assert_eq!(rib.withdraw(net("10.0.0.0/8"), Some(one), 0), Change::None);
+    assert_eq!(rib.withdraw_peer(one), [(net("2001:db8::/32"), Change::Lost)]);
     assert_eq!(rib.counts(one), Counts::default());
-    assert_eq!(rib.prefixes().count(), 0);
-}
-
-fn target(external: bool) -> ExportTarget {
-    ExportTarget {
-        peer: PeerId(50),
-        address: "10.99.0.50".parse().unwrap(),
-        external,
-        local_asn: 65_001,
-        own: NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: None },
-        families: Families::ALL,
-        policy: Policy::All,
-    }
-}
-
-fn path(source: Source, attributes: Attributes) -> Path {
-    Path { source, attributes: Arc::new(attributes), verdict: Verdict::Best }
+    assert!(rib.is_empty());
 }
 
 #[test]
-fn leak_matrix() {
-    use Withheld::{InternalToInternal, NoAdvertise, NoExport};
-    let with = |community: Option<Community>| {
-        let mut attributes = attributes(&[65_002]);
-        attributes.communities = community.into_iter().collect();
-        attributes
+fn changes_of_a_path_that_is_not_the_best_are_no_news() {
+    let mut rib = empty(SINGLE);
+    let prefix = net("10.0.0.0/8");
+    let (one, two) = (neighbor(1, true), neighbor(2, true));
+    assert_eq!(announce(&mut rib, prefix, &one, attributes(&[1])), Change::Best);
+    assert_eq!(announce(&mut rib, prefix, &two, attributes(&[2, 3])), Change::Paths);
+    assert_eq!(announce(&mut rib, prefix, &two, attributes(&[2, 4])), Change::Paths);
+    assert_eq!(announce(&mut rib, prefix, &one, attributes(&[1, 5])), Change::Best, "other attributes");
+    assert_eq!(rib.withdraw(prefix, Some(PeerId(2)), 0), Change::Paths);
+    assert_eq!(announce(&mut rib, prefix, &two, attributes(&[2])), Change::Best);
+    assert_eq!(rib.withdraw(prefix, Some(PeerId(2)), 0), Change::Best, "the other one is the best now");
+}
+
+#[test]
+fn a_source_with_add_path_has_several_paths() {
+    let mut rib = empty(SINGLE);
+    let (prefix, source) = (net("10.0.0.0/8"), neighbor(1, true));
+    for id in 1..=3 {
+        let asns = vec![9; usize::try_from(id).unwrap()];
+        announce_path(&mut rib, prefix, id, &source, attributes(&asns), None);
+    }
+    let ids = |rib: &Rib| {
+        rib.paths(prefix).iter().map(|path| (path.received_id(), path.local_id())).collect::<Vec<_>>()
     };
-    let (external, internal) = (neighbor(1, true), neighbor(1, false));
-    let cases = [
-        (&external, None, None, None),
-        (&internal, None, None, Some(InternalToInternal)),
-        (&Source::Local, None, None, None),
-        (&external, Some(Community(0x0001_0002)), None, None),
-        (&external, Some(Community::NO_EXPORT), Some(NoExport), None),
-        (&external, Some(Community::NO_EXPORT_SUBCONFED), Some(NoExport), None),
-        (&external, Some(Community::NO_ADVERTISE), Some(NoAdvertise), Some(NoAdvertise)),
-        (&internal, Some(Community::NO_EXPORT), Some(NoExport), Some(InternalToInternal)),
-        (&Source::Local, Some(Community::NO_EXPORT), Some(NoExport), None),
-        (&Source::Local, Some(Community::NO_ADVERTISE), Some(NoAdvertise), Some(NoAdvertise)),
-    ];
-    for (source, community, to_external, to_internal) in cases {
-        let path = path(source.clone(), with(community));
-        let sent = |external| export(&net("10.0.0.0/8"), &path, &target(external)).err();
-        assert_eq!(sent(true), to_external, "{source:?} {community:?} to eBGP");
-        assert_eq!(sent(false), to_internal, "{source:?} {community:?} to iBGP");
+    assert_eq!(ids(&rib), [(1, 1), (2, 2), (3, 3)]);
+    assert_eq!(rib.best(prefix).unwrap().received_id(), 1);
+    announce_path(&mut rib, prefix, 3, &source, attributes(&[]), None);
+    assert_eq!(rib.best(prefix).unwrap().received_id(), 3);
+    assert_eq!(rib.withdraw(prefix, Some(PeerId(1)), 3), Change::Best);
+    assert_eq!(ids(&rib), [(1, 1), (2, 2)]);
+    assert_eq!(rib.counts(PeerId(1)).received, [2, 0]);
+    for id in 10..10 + 62 {
+        announce_path(&mut rib, prefix, id, &source, attributes(&[1]), None);
     }
+    let one_more = rib.intern(attributes(&[1]));
+    let one_more = rib.bundle(source.clone(), one_more, None);
+    assert_eq!(rib.announce(prefix, 99, &one_more, None), Err(TooManyPaths));
+    assert_eq!(rib.counts(PeerId(1)).received, [64, 0]);
+    assert!(rib.announce(prefix, 10, &one_more, None).is_ok(), "a known one may change");
 }
 
 #[test]
-fn other_reasons_to_withhold() {
-    let learned = path(neighbor(1, true), attributes(&[65_002]));
-    let sent = |prefix: &str, target: ExportTarget| export(&net(prefix), &learned, &target).err();
+fn stale_paths_come_last_and_go_at_the_end() {
+    let mut rib = empty(SINGLE);
+    let (a, b) = (net("10.0.0.0/8"), net("2001:db8::/32"));
+    let (one, two) = (neighbor(1, true), neighbor(2, true));
+    announce(&mut rib, a, &one, attributes(&[1]));
+    announce(&mut rib, b, &one, attributes(&[1]));
+    announce(&mut rib, a, &two, attributes(&[2, 3, 4]));
+    let mut changed = rib.mark_stale(PeerId(1), Families::ALL);
+    changed.sort();
+    assert_eq!(changed, [(a, Change::Best), (b, Change::Paths)], "no other path, no news");
+    assert!(rib.mark_stale(PeerId(1), Families::ALL).is_empty());
+    assert_eq!(rib.counts(PeerId(1)), Counts { received: [1, 1], accepted: 2, best: 1, stale: 2 });
+    let verdict = |rib: &Rib| rib.paths(a).iter().map(Path::verdict).collect::<Vec<_>>();
+    assert_eq!(verdict(&rib), [Verdict::Lost(Step::Stale), Verdict::Best]);
+    // Its session is back: announced again, it is as good as before.
+    let restarted = neighbor(1, true);
+    assert_eq!(announce(&mut rib, a, &restarted, attributes(&[1])), Change::Best);
+    assert_eq!(rib.sweep_stale(PeerId(1), Families::ALL), [(b, Change::Lost)]);
+    assert_eq!(rib.counts(PeerId(1)), Counts { received: [1, 0], accepted: 1, best: 1, stale: 0 });
+}
+
+#[test]
+fn only_the_families_asked_for_are_marked() {
+    let mut rib = empty(SINGLE);
+    let source = neighbor(1, true);
+    for prefix in ["10.0.0.0/8", "2001:db8::/32"] {
+        announce(&mut rib, net(prefix), &source, attributes(&[1]));
+    }
+    let v6 = Families::from_iter([Family::Ipv6Unicast]);
+    assert_eq!(rib.mark_stale(PeerId(1), v6), [(net("2001:db8::/32"), Change::Paths)]);
+    assert!(rib.sweep_stale(PeerId(1), Families::from_iter([Family::Ipv4Unicast])).is_empty());
+    assert_eq!(rib.sweep_stale(PeerId(1), v6), [(net("2001:db8::/32"), Change::Lost)]);
+    assert_eq!(rib.len(), 1);
+}
+
+#[test]
+fn a_stale_path_does_not_outlive_its_next_hop() {
+    let mut rib = empty(SINGLE);
+    let (kept, gone) = (net("10.0.0.0/8"), net("10.1.0.0/16"));
+    for prefix in [kept, gone] {
+        announce(&mut rib, prefix, &neighbor(1, true), attributes(&[1]));
+    }
+    rib.mark_stale(PeerId(1), Families::ALL);
+    let unusable = |prefix: IpNet, _: &Arc<Attributes>| {
+        let ineligible = (prefix == gone).then_some(Ineligible::LostTunnel);
+        Imported { effective: None, ineligible }
+    };
+    assert_eq!(rib.reconsider(PeerId(1), unusable), [(gone, Change::Lost)]);
+    assert!(rib.paths(gone).is_empty(), "and a next hop that comes back does not revive it");
+    assert_eq!(rib.paths(kept).len(), 1);
+    // An import policy that refuses it only hides it, as it does with any path.
+    let refused =
+        |_: IpNet, _: &Arc<Attributes>| Imported { effective: None, ineligible: Some(Ineligible::Policy) };
+    assert_eq!(rib.reconsider(PeerId(1), refused), [(kept, Change::Lost)]);
+    assert_eq!(rib.paths(kept).len(), 1);
+}
+
+#[test]
+fn a_refresh_sweeps_what_was_not_announced_again() {
+    let mut rib = empty(SINGLE);
+    let [again, gone, other] = ["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32"].map(net);
+    let source = neighbor(1, true);
+    for prefix in [again, gone, other] {
+        announce(&mut rib, prefix, &source, attributes(&[1]));
+    }
+    rib.begin_refresh(PeerId(1), Family::Ipv4Unicast);
+    assert_eq!(announce(&mut rib, again, &source, attributes(&[1])), Change::None);
+    assert_eq!(rib.end_refresh(PeerId(1), Family::Ipv4Unicast), [(gone, Change::Lost)]);
+    assert!(rib.end_refresh(PeerId(1), Family::Ipv4Unicast).is_empty());
+    assert_eq!(rib.len(), 2);
+}
+
+#[test]
+fn a_refresh_leaves_stale_paths_to_end_of_rib() {
+    let mut rib = empty(SINGLE);
+    let (stale, fresh) = (net("10.0.0.0/8"), net("10.1.0.0/16"));
+    announce(&mut rib, stale, &neighbor(1, true), attributes(&[1]));
+    rib.mark_stale(PeerId(1), Families::ALL);
+    let source = neighbor(1, true);
+    announce(&mut rib, fresh, &source, attributes(&[1]));
+    rib.begin_refresh(PeerId(1), Family::Ipv4Unicast);
+    assert_eq!(rib.end_refresh(PeerId(1), Family::Ipv4Unicast), [(fresh, Change::Lost)]);
+    assert_eq!(rib.paths(stale).len(), 1);
+    assert_eq!(rib.sweep_stale(PeerId(1), Families::ALL), [(stale, Change::Lost)]);
+}
+
+#[test]
+fn the_values_that_decided_can_be_asked_for() {
+    let mut rib = empty(SINGLE);
+    let prefix = net("10.0.0.0/8");
+    announce(&mut rib, prefix, &neighbor(1, true), changed(&[1], |a| a.local_pref = Some(50)));
+    announce(&mut rib, prefix, &neighbor(2, true), attributes(&[1, 2]));
+    announce(&mut rib, prefix, &neighbor(3, true), attributes(&[3]));
+    announce(&mut rib, prefix, &neighbor(4, true), attributes(&[3]));
+    announce_path(&mut rib, prefix, 0, &neighbor(5, true), attributes(&[3]), Some(Ineligible::Policy));
+    let found = rib.comparisons(prefix);
+    let shown: Vec<_> = found.iter().map(|lost| lost.as_ref().map(Comparison::to_string)).collect();
     assert_eq!(
-        sent("10.0.0.0/8", ExportTarget { policy: Policy::None, ..target(true) }),
-        Some(Withheld::Policy)
+        shown,
+        [
+            Some("lower LOCAL_PREF: 50 against 100".into()),
+            Some("longer AS_PATH: 2 against 1".into()),
+            None,
+            Some("higher BGP identifier: 10.99.0.4 against 10.99.0.3".into()),
+            None,
+        ]
     );
-    assert_eq!(
-        sent("10.0.0.0/8", ExportTarget { peer: PeerId(1), ..target(true) }),
-        Some(Withheld::LearnedFromIt)
-    );
-    assert_eq!(sent("2001:db8::/32", target(true)), Some(Withheld::NoNextHop));
-    let v4 = Families::from_iter([Family::Ipv4Unicast]);
-    assert_eq!(sent("2001:db8::/32", ExportTarget { families: v4, ..target(true) }), Some(Withheld::Family));
-    let itself = ExportTarget { address: "10.99.0.9".parse().unwrap(), ..target(false) };
-    assert_eq!(sent("10.0.0.0/8", itself), Some(Withheld::NextHopIsPeer));
 }
 
 #[test]
-fn what_an_external_peer_is_sent() {
-    let learned = changed(&[65_002], |a| {
-        a.med = Some(7);
-        a.local_pref = Some(300);
-        a.change_rare(|rare| {
-            rare.originator_id = Some(Ipv4Addr::new(1, 1, 1, 1));
-            rare.cluster_list = vec![Ipv4Addr::new(2, 2, 2, 2)];
-        });
-        a.communities = [Community(5)].into();
-    });
-    let sent = export(&net("10.0.0.0/8"), &path(neighbor(1, false), learned.clone()), &target(true)).unwrap();
-    let mut expected = attributes(&[65_001, 65_002]);
-    expected.next_hop = "10.99.0.1".parse().unwrap();
-    expected.communities = [Community(5)].into();
-    assert_eq!(sent, expected);
+fn memory_comes_back_after_a_burst() {
+    let mut rib = empty(SINGLE);
+    let source = neighbor(1, true);
+    for n in 0..10_000u32 {
+        let prefix = IpNet::new(Ipv4Addr::from(0x0a00_0000 | n << 8).into(), 24).unwrap();
+        announce(&mut rib, prefix, &source, changed_med(n / 10));
+    }
+    let kept = rib.intern(changed_med(3));
+    drop(source);
+    rib.withdraw_peer(PeerId(1));
+    rib.tidy();
+    assert_eq!(Arc::strong_count(&kept), 2, "the table and its bundles hold it no more");
 }
 
-#[test]
-fn what_an_internal_peer_is_sent() {
-    let learned = changed(&[65_002], |a| a.med = Some(7));
-    let sent = export(&net("10.0.0.0/8"), &path(neighbor(1, true), learned.clone()), &target(false)).unwrap();
-    let mut expected = learned;
-    expected.local_pref = Some(100);
-    assert_eq!(sent, expected);
-    let own = export(&net("10.0.0.0/8"), &path(Source::Local, attributes(&[])), &target(false)).unwrap();
-    assert_eq!(own.next_hop, "10.99.0.1".parse::<IpAddr>().unwrap());
-    assert!(own.as_path.is_empty());
+fn changed_med(med: u32) -> Attributes {
+    let mut attributes = attributes(&[1]);
+    attributes.med = Some(med);
+    attributes
 }
 
 /// The decision, written as the RFC tells it, over a plain list.
@@ -308,37 +420,40 @@ proptest! {
         (0u8..3, prop::option::of(1u8..5), prop::option::of(random_attributes())), 1..60)
     ) {
         let prefixes = [net("10.0.0.0/8"), net("10.0.0.0/16"), net("2001:db8::/32")];
-        let mut rib = Rib::new(Multipath::default());
+        let mut rib = empty(Multipath::default());
+        let sources: BTreeMap<Option<u8>, Source> = (1..5u8)
+            .map(|id| (Some(id), neighbor(id, id % 2 == 0)))
+            .chain([(None, Source::Local)])
+            .collect();
         let mut model: BTreeMap<(IpNet, Option<u8>), (bool, Attributes)> = BTreeMap::new();
         for (prefix, id, attributes) in steps {
             let prefix = prefixes[usize::from(prefix)];
             let external = id.is_some_and(|id| id % 2 == 0);
-            let source = id.map_or(Source::Local, |id| neighbor(id, external));
+            let source = sources[&id].clone();
             match attributes {
                 Some(attributes) => {
-                    let shared = rib.intern(attributes.clone());
                     let known = model.insert((prefix, id), (external, attributes.clone()));
-                    prop_assert_eq!(
-                        rib.announce(prefix, source, shared, None),
-                        known.map(|(_, a)| a) != Some(attributes)
-                    );
+                    let is_new = known.map(|(_, a)| a) != Some(attributes.clone());
+                    let change = announce(&mut rib, prefix, &source, attributes);
+                    prop_assert_eq!(change != Change::None, is_new);
                 }
                 None => {
                     let known = model.remove(&(prefix, id)).is_some();
-                    prop_assert_eq!(rib.withdraw(prefix, id.map(|id| PeerId(id.into()))), known);
+                    let change = rib.withdraw(prefix, id.map(|id| PeerId(id.into())), 0);
+                    prop_assert_eq!(change != Change::None, known);
                 }
             }
             for prefix in prefixes {
                 let of_prefix = model.iter().filter(|((p, _), _)| *p == prefix);
                 let of_prefix = of_prefix.map(|((_, id), path)| (*id, path.clone())).collect();
-                let best = rib.best(&prefix).map(|path| path.source.peer());
+                let best = rib.best(prefix).map(|path| path.source().peer());
                 let expected = naive_best(&of_prefix).map(|id| id.map(|id| PeerId(id.into())));
                 prop_assert_eq!(best, expected);
             }
             for id in 1..5u8 {
                 let received = model.keys().filter(|(_, other)| *other == Some(id)).count();
                 let counts = rib.counts(PeerId(id.into()));
-                prop_assert_eq!(usize::try_from(counts.received.iter().sum::<u32>()).unwrap(), received);
+                prop_assert_eq!(usize::try_from(counts.total()).unwrap(), received);
                 prop_assert_eq!(usize::try_from(counts.accepted).unwrap(), received);
             }
         }

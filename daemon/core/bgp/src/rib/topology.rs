@@ -27,6 +27,7 @@ pub struct Topology {
     own: BTreeSet<IpAddr>,
     links: Vec<Vec<IpNet>>,
     tunnel: JointPrefixMap<IpNet, Arc<str>>,
+    underlay: BTreeSet<IpAddr>,
 }
 
 impl Topology {
@@ -41,12 +42,30 @@ impl Topology {
             own: own.into_iter().collect(),
             links: links.into_iter().collect(),
             tunnel: tunnel.into_iter().map(|(prefix, peer)| (prefix.trunc(), peer)).collect(),
+            underlay: BTreeSet::new(),
         }
+    }
+
+    /// The same with the outer endpoints of the tunnel peers: the addresses that tunnel packets themselves are sent to.
+    #[must_use]
+    pub fn with_underlay(self, endpoints: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self { underlay: endpoints.into_iter().collect(), ..self }
     }
 
     /// The tunnel peer that an address is behind.
     pub fn tunnel_peer(&self, address: IpAddr) -> Option<&Arc<str>> {
         self.tunnel.get_lpm(&IpNet::from(address)).map(|(_, peer)| peer)
+    }
+
+    /// True if a route to `prefix` would take over the packets to an address that it covers: nothing that is there without BGP, a
+    /// connected subnet or a tunnel peer's prefix, is as long as it.
+    fn would_capture(&self, prefix: &IpNet, address: IpAddr) -> bool {
+        if prefix.prefix_len() == 0 || !prefix.contains(&address) {
+            return false;
+        }
+        let is_closer = |known: &IpNet| known.contains(&address) && known.prefix_len() >= prefix.prefix_len();
+        let tunnel = self.tunnel.get_lpm(&IpNet::from(address)).map(|(prefix, _)| prefix);
+        !tunnel.is_some_and(|known| is_closer(&known)) && !self.links.iter().flatten().any(is_closer)
     }
 
     /// Subnets of every link that an address is on.
@@ -58,7 +77,8 @@ impl Topology {
 
 impl PartialEq for Topology {
     fn eq(&self, other: &Self) -> bool {
-        self.own == other.own && self.links == other.links && self.tunnel.iter().eq(other.tunnel.iter())
+        let tunnel = self.tunnel.iter().eq(other.tunnel.iter());
+        tunnel && self.own == other.own && self.links == other.links && self.underlay == other.underlay
     }
 }
 
@@ -94,6 +114,19 @@ impl NextHopRule {
             },
         };
         Self { topology, peer, scope }
+    }
+
+    /// `None`: a route to this prefix takes neither the session's own packets nor those of a tunnel away from where they go now. A route
+    /// server that announces the network that it is in does the first (as Azure's does), and then the session flaps. Default routes are a
+    /// question of its own ([`super::Guards`]).
+    pub(super) fn judge_prefix(&self, prefix: IpNet) -> Option<Ineligible> {
+        if self.topology.would_capture(&prefix, self.peer) {
+            return Some(Ineligible::CoversPeer);
+        }
+        let into_tunnel = matches!(self.scope, Scope::BehindPeer(_) | Scope::BehindAnyPeer | Scope::Nowhere);
+        let mut covered = self.topology.underlay.range(prefix.network()..=prefix.broadcast());
+        let captured = covered.any(|endpoint| self.topology.would_capture(&prefix, *endpoint));
+        (into_tunnel && captured).then_some(Ineligible::CoversEndpoint)
     }
 
     /// `None`: packets may be sent to this next hop.
@@ -246,10 +279,50 @@ mod tests {
     }
 
     #[test]
+    fn routes_do_not_take_away_what_carries_them() {
+        use Ineligible::{CoversEndpoint, CoversPeer};
+        let around = Arc::new(topology().with_underlay(
+            ["192.0.2.2", "198.51.100.7", "2001:db8::7"].map(|endpoint| endpoint.parse().unwrap()),
+        ));
+        let judge = |peer: &str, prefix: &str| {
+            let rule = NextHopRule::new(Arc::clone(&around), peer.parse().unwrap(), true, false);
+            rule.judge_prefix(prefix.parse().unwrap())
+        };
+        let over_tunnel = "10.99.0.2";
+        let on_link = "10.10.0.100";
+        // As Azure's route server does: far away, and it announces the network around itself.
+        let far = "203.0.113.1";
+        let cases = [
+            (over_tunnel, "10.20.0.0/16", None),
+            (over_tunnel, "10.99.0.0/24", None),
+            (over_tunnel, "10.99.0.2/32", None),
+            (over_tunnel, "198.51.100.0/24", Some(CoversEndpoint)),
+            (over_tunnel, "198.51.100.7/32", Some(CoversEndpoint)),
+            (over_tunnel, "128.0.0.0/1", Some(CoversEndpoint)),
+            (over_tunnel, "2001:db8::/32", Some(CoversEndpoint)),
+            // The connected /30 around that endpoint is closer, the one address is not.
+            (over_tunnel, "192.0.2.0/24", None),
+            (over_tunnel, "192.0.2.2/32", Some(CoversEndpoint)),
+            (over_tunnel, "0.0.0.0/0", None),
+            (on_link, "10.10.0.0/16", None),
+            (on_link, "10.10.0.0/24", None),
+            (on_link, "10.10.0.96/28", Some(CoversPeer)),
+            (on_link, "198.51.100.0/24", None),
+            (far, "203.0.113.0/24", Some(CoversPeer)),
+            (far, "10.20.0.0/16", None),
+            (far, "0.0.0.0/0", None),
+        ];
+        for (peer, prefix, expected) in cases {
+            assert_eq!(judge(peer, prefix), expected, "{prefix} from {peer}");
+        }
+    }
+
+    #[test]
     fn equal_if_it_judges_alike() {
         assert_eq!(topology(), topology());
         let fewer = Topology { links: Vec::new(), ..topology() };
         assert_ne!(fewer, topology());
+        assert_ne!(topology().with_underlay(["192.0.2.2".parse().unwrap()]), topology());
         let renamed = topology().tunnel.iter().map(|(prefix, _)| (prefix, "other".into())).collect();
         assert_ne!(Topology { tunnel: renamed, ..topology() }, topology());
     }

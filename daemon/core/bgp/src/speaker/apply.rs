@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use super::{Config, Event, Peer, PeerConfig, PeerId, Speaker};
+use super::{Config, Guards, Peer, PeerConfig, PeerId, Speaker};
 use crate::{
-    Families,
-    adj_out::AdjOut,
-    fsm::{Offer, Session, SessionConfig},
+    fsm::{Session, SessionConfig},
     rib::Topology,
     wire::{Notification, code},
 };
@@ -22,6 +20,10 @@ impl Speaker {
         }
         self.remove_peers(&mut changes, now);
         self.apply_multipath(&old, &mut changes);
+        if old.cluster_id() != self.config.cluster_id() && !identity_changed {
+            changes.push("cluster ID changed".into());
+            self.review_all();
+        }
         self.apply_announce(&mut changes);
         for wanted in self.config.peers.clone() {
             let known = self.peers.values().find(|peer| peer.config.name == wanted.name).map(|peer| peer.id);
@@ -30,7 +32,7 @@ impl Speaker {
                 None => self.add_peer(wanted, &mut changes, now),
             }
         }
-        self.propagate();
+        self.trim();
         changes
     }
 
@@ -56,7 +58,8 @@ impl Speaker {
     fn apply_multipath(&mut self, old: &Config, changes: &mut Vec<String>) {
         if old.multipath != self.config.multipath {
             changes.push("multipath changed".into());
-            self.dirty.extend(self.rib.set_multipath(self.config.multipath));
+            let changed = self.rib.set_multipath(self.config.multipath);
+            self.note_all(changed);
         }
     }
 
@@ -65,8 +68,8 @@ impl Speaker {
         let known: BTreeSet<_> = self.rib.originated().collect();
         for prefix in known.difference(&wanted) {
             changes.push(format!("{prefix} is not announced any more"));
-            self.rib.withdraw(*prefix, None);
-            self.dirty.insert(*prefix);
+            let change = self.rib.withdraw(*prefix, None, 0);
+            self.note(*prefix, change);
         }
         for prefix in wanted.difference(&known) {
             changes.push(format!("{prefix} is announced"));
@@ -80,16 +83,8 @@ impl Speaker {
         self.next_peer += 1;
         let mut session = Session::new(self.session_config(&config), self.jitter.split(), now);
         session.start(now);
-        let peer = Peer {
-            id,
-            config,
-            session,
-            links: Vec::new(),
-            up: None,
-            out: AdjOut::default(),
-            messages_received: 0,
-            messages_sent: 0,
-        };
+        let peer =
+            Peer { id, config, session, links: Vec::new(), up: None, messages_received: 0, messages_sent: 0 };
         self.peers.insert(id, peer);
         self.settle(id);
     }
@@ -107,26 +102,23 @@ impl Speaker {
         let old = std::mem::replace(&mut peer.config, wanted);
         let new = &peer.config;
         let name = new.name.clone();
-        if restart || (old.asn, old.hold_time) != (new.asn, new.hold_time) {
+        if restart || renegotiates(&old, new) {
             let notification = Notification::new(code::CEASE, code::cease::CONFIGURATION);
             peer.session.restart(session_config, &notification, "its configuration changed", now);
             changes.push(format!("neighbor {name}: session starts over"));
             return self.settle(id);
         }
-        let (import, export) = (old.import != new.import, old.export != new.export);
-        let (limit, port) = (old.max_prefixes != new.max_prefixes, old.port != new.port);
-        if import {
-            changes.push(format!("neighbor {name}: import policy changed"));
+        let differences = Differences::between(&old, new);
+        changes.extend(differences.words().map(|what| format!("neighbor {name}: {what} changed")));
+        let (limit_out, port) = (new.max_prefixes_out, old.port != new.port);
+        if differences.import || differences.guards {
             self.judge_again(id);
         }
-        if export {
-            changes.push(format!("neighbor {name}: export policy changed"));
-            for prefix in self.rib.prefixes().collect::<Vec<_>>() {
-                self.tell(id, prefix);
-            }
+        if differences.export || differences.settings {
+            self.set_export_limit(id, limit_out);
+            self.review_exports(id);
         }
-        if limit {
-            changes.push(format!("neighbor {name}: prefix limit changed"));
+        if differences.limit {
             self.check_prefix_limit(id, now);
         }
         if port {
@@ -149,34 +141,91 @@ impl Speaker {
             }
             self.judge_again(id);
         }
-        self.propagate();
+        self.trim();
     }
 
-    pub(super) fn judge_again(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        let name = Arc::clone(&peer.config.name);
-        let rules = peer.import_rules(self.config.asn, self.config.router_id, &self.topology);
-        let Some(rules) = rules else { return };
-        let mut refused = None;
-        let changed = self.rib.reconsider(id, |prefix, attributes| {
-            let ineligible = rules.judge(prefix, attributes);
-            if refused.is_none() {
-                refused = Event::next_hop_refused(&name, *prefix, attributes, ineligible);
+    /// Something that concerns every peer changed: what came from each, and what each is sent, is looked at again.
+    fn review_all(&mut self) {
+        for id in self.peers.keys().copied().collect::<Vec<_>>() {
+            self.judge_again(id);
+            self.review_exports(id);
+        }
+    }
+
+    /// This node is about to go, or stays after all: every peer is told to prefer other ways (RFC 8326). Sessions stay up.
+    pub fn set_shutting_down(&mut self, shutting_down: bool) {
+        if self.shutting_down != shutting_down {
+            self.shutting_down = shutting_down;
+            for id in self.peers.keys().copied().collect::<Vec<_>>() {
+                self.review_exports(id);
             }
-            ineligible
-        });
-        self.dirty.extend(changed);
-        self.events.extend(refused);
+        }
     }
 
-    pub(super) fn session_config(&self, peer: &PeerConfig) -> SessionConfig {
+    /// Sends a peer everything again that is different, and judges everything again that it sent, without asking it for anything: a
+    /// soft reset in both directions. False: there is no such peer.
+    pub fn soft_reset(&mut self, peer: &str) -> bool {
+        let found = self.peers.values().find(|known| *known.config.name == *peer).map(|known| known.id);
+        let Some(id) = found else { return false };
+        self.judge_again(id);
+        self.review_exports(id);
+        self.trim();
+        true
+    }
+
+    fn session_config(&self, peer: &PeerConfig) -> SessionConfig {
         SessionConfig {
             local_asn: self.config.asn,
             router_id: self.config.router_id,
-            remote_asn: peer.asn,
+            remote_asn: peer.asn.into(),
+            passive: peer.passive,
             hold_time: peer.hold_time,
-            families: Families::ALL,
-            offer: Offer::default(),
+            families: peer.families,
+            offer: peer.offer.clone(),
         }
     }
+}
+
+/// What may differ without the session noticing.
+#[derive(Clone, Copy)]
+struct Differences {
+    import: bool,
+    guards: bool,
+    export: bool,
+    settings: bool,
+    limit: bool,
+}
+
+impl Differences {
+    fn between(old: &PeerConfig, new: &PeerConfig) -> Self {
+        let unlimited = |peer: &PeerConfig| Guards { max_prefixes: None, ..peer.guards };
+        let settings =
+            |peer: &PeerConfig| (peer.next_hop, peer.remove_private_as, peer.add_path, peer.max_prefixes_out);
+        Self {
+            import: old.import != new.import,
+            guards: unlimited(old) != unlimited(new),
+            export: old.export != new.export,
+            settings: settings(old) != settings(new),
+            limit: old.prefix_limit() != new.prefix_limit(),
+        }
+    }
+
+    fn words(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.import, "import policy"),
+            (self.guards, "what it may send"),
+            (self.export, "export policy"),
+            (self.settings, "what it is sent"),
+            (self.limit, "prefix limit"),
+        ];
+        all.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what)
+    }
+}
+
+/// True if a session under the old settings cannot go on under the new ones.
+fn renegotiates(old: &PeerConfig, new: &PeerConfig) -> bool {
+    let agreed = |peer: &PeerConfig| {
+        (peer.asn, peer.hold_time, peer.families, peer.scope, peer.route_reflector_client)
+    };
+    agreed(old) != agreed(new) || old.offer != new.offer
 }

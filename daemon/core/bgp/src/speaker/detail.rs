@@ -1,9 +1,12 @@
 //! Everything that is known about one peer's session, for showing.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{Peer, PeerId, PeerStatus, Speaker};
-use crate::{Families, Family, Policy, wire::Capability};
+use crate::{Family, Policy, fsm::LastError, wire::Capability};
 
 /// One peer, for showing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +15,8 @@ pub struct PeerDetail {
     pub status: PeerStatus,
     /// Hold time that we offer.
     pub hold_time_offered: Duration,
+    /// What last ended or prevented a session.
+    pub last_error: Option<LastError>,
     /// What we say in our OPEN.
     pub sent: Vec<Capability>,
     /// What the peer said in its OPEN, while established.
@@ -21,9 +26,9 @@ pub struct PeerDetail {
     /// Families that are configured.
     pub families: Vec<FamilyDetail>,
     /// What is used of what it sends.
-    pub import: Policy,
+    pub import: Arc<Policy>,
     /// What it is sent.
-    pub export: Policy,
+    pub export: Arc<Policy>,
 }
 
 /// One family of a peer.
@@ -49,12 +54,13 @@ impl Speaker {
         Some(PeerDetail {
             status: peer.status(self.rib.counts(peer.id)),
             hold_time_offered: Duration::from_secs(peer.config.hold_time.into()),
+            last_error: peer.session.last_error().cloned(),
             sent: peer.session.capabilities(),
             received: negotiated.map(|negotiated| negotiated.capabilities.clone()).unwrap_or_default(),
             timers: peer.session.timers().collect(),
-            families: Families::ALL.iter().map(|family| self.family_detail(peer, family)).collect(),
-            import: peer.config.import,
-            export: peer.config.export,
+            families: peer.config.families.iter().map(|family| self.family_detail(peer, family)).collect(),
+            import: Arc::clone(&peer.config.import),
+            export: Arc::clone(&peer.config.export),
         })
     }
 

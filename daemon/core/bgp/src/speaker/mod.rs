@@ -13,13 +13,16 @@
 mod apply;
 mod config;
 mod detail;
+mod import;
 mod orders;
 mod peer;
 mod receive;
+mod routes;
+mod show;
 mod tables;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     net::IpAddr,
     sync::Arc,
@@ -27,19 +30,22 @@ use std::{
 };
 
 use ipnet::IpNet;
+use isthmus_prefix::Seed;
 
 pub use crate::rib::Multipath;
 use crate::{
     Family,
-    adj_out::AdjOut,
-    fsm::{Action, Jitter, Negotiated, State},
-    rib::{Ineligible, Neighbor, NextHops, Path, Rib, Source, Topology, export},
-    wire::{Attributes, Fault, Notification, Peering, code, encode_keepalive},
+    adj_out::Changes,
+    fsm::{Action, Jitter, State},
+    rib::{Ineligible, NextHops, Path, Rib, Topology},
+    wire::{Fault, Notification, code, encode_keepalive},
 };
-pub use config::{Config, PeerConfig, Policy};
+pub use config::{AddPathSelection, Config, Guards, NextHopMode, PeerConfig};
 pub use detail::{FamilyDetail, PeerDetail};
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
+use routes::Snapshot;
+pub use show::{ExportReport, PathReport};
 pub use tables::{Entry, PAGE, Question, Shown, Table};
 
 /// Names a peer between the driver and the speaker.
@@ -49,9 +55,6 @@ pub struct PeerId(pub u32);
 /// Names a connection between the driver and the speaker; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
-
-/// Bytes after which [`Speaker::poll_transmit`] leaves the rest for the next call.
-const TRANSMIT_BATCH: usize = 16 * 1024;
 
 /// What the driver has to do or may want to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +113,22 @@ pub enum Event {
         /// The rule.
         why: Ineligible,
     },
+    /// The peer has reached the number of prefixes that it may be sent; others are held back from it.
+    ExportLimit {
+        /// The peer's name.
+        peer: Arc<str>,
+        /// The family.
+        family: Family,
+        /// The limit.
+        limit: u32,
+    },
+    /// The peer announces too many paths to one prefix; those above the limit are not taken. One event for each UPDATE.
+    TooManyPaths {
+        /// The peer's name.
+        peer: Arc<str>,
+        /// The prefix.
+        prefix: IpNet,
+    },
     /// Prefixes could not be announced: their attributes fit into no message.
     Unsendable {
         /// The peer's name.
@@ -117,19 +136,6 @@ pub enum Event {
         /// Why.
         error: String,
     },
-}
-
-impl Event {
-    /// The event, if that is why the path is not used.
-    fn next_hop_refused(
-        peer: &Arc<str>,
-        prefix: IpNet,
-        attributes: &Attributes,
-        ineligible: Option<Ineligible>,
-    ) -> Option<Self> {
-        let why = ineligible.filter(|why| why.is_next_hop())?;
-        Some(Self::NextHopRefused { peer: Arc::clone(peer), prefix, next_hop: attributes.next_hop, why })
-    }
 }
 
 /// Why an incoming connection is not taken.
@@ -159,28 +165,38 @@ pub struct Speaker {
     rib: Rib,
     topology: Arc<Topology>,
     events: VecDeque<Event>,
-    /// Prefixes that the peers have not been told about yet.
-    dirty: BTreeSet<IpNet>,
-    /// Prefixes that the driver has not been told about yet.
-    changed: BTreeSet<IpNet>,
+    /// What the peers have not been told about yet.
+    changes: Changes,
+    snapshot: Snapshot,
+    /// Prefixes that the driver has not been told about yet, and how many different ones they were when that was last looked at.
+    changed: Vec<IpNet>,
+    changed_distinct: usize,
+    /// We are about to go (RFC 8326).
+    shutting_down: bool,
+    seed: Seed,
     jitter: Jitter,
     next_connection: u64,
     next_peer: u32,
 }
 
 impl Speaker {
-    /// Starts every session. `seed` should differ between nodes: it spreads their retries.
+    /// Starts every session. `seed` is random, and nobody else knows it: it spreads retries, and places in hash tables.
     pub fn new(config: Config, seed: u64, now: Instant) -> Self {
+        let tables = Seed::new(seed);
         let nothing = Config { announce: Vec::new(), peers: Vec::new(), ..config.clone() };
         let mut speaker = Self {
-            rib: Rib::new(config.multipath),
+            rib: Rib::new(config.multipath, tables),
             topology: Arc::default(),
             config: nothing,
             peers: BTreeMap::new(),
             owners: HashMap::new(),
             events: VecDeque::new(),
-            dirty: BTreeSet::new(),
-            changed: BTreeSet::new(),
+            changes: Changes::default(),
+            snapshot: Snapshot::default(),
+            changed: Vec::new(),
+            changed_distinct: 0,
+            shutting_down: false,
+            seed: tables,
             jitter: Jitter::new(seed),
             next_connection: 0,
             next_peer: 0,
@@ -262,31 +278,14 @@ impl Speaker {
         self.events.pop_front()
     }
 
-    /// Prefixes whose paths changed since the last call.
-    pub fn take_changed(&mut self) -> BTreeSet<IpNet> {
-        std::mem::take(&mut self.changed)
-    }
-
     /// Connections that have something to send.
     pub fn pending_connections(&self) -> Vec<ConnectionId> {
-        self.peers.values().flat_map(Peer::pending).collect()
-    }
-
-    /// Appends whole messages for a connection whose transport has room; false: nothing to send.
-    pub fn poll_transmit(&mut self, connection: ConnectionId, out: &mut Vec<u8>) -> bool {
-        let before = out.len();
-        let Some(peer) = self.owners.get(&connection).and_then(|peer| self.peers.get_mut(peer)) else {
-            return false;
-        };
-        if let Some(error) = peer.transmit(connection, TRANSMIT_BATCH, out) {
-            self.events.push_back(Event::Unsendable { peer: Arc::clone(&peer.config.name), error });
-        }
-        out.len() > before
+        self.peers.values().flat_map(|peer| peer.pending(&self.changes)).collect()
     }
 
     /// Every path to a prefix, with its verdict.
     pub fn paths(&self, prefix: &IpNet) -> &[Path] {
-        self.rib.paths(prefix)
+        self.rib.paths(*prefix)
     }
 
     /// Every prefix of the table.
@@ -335,10 +334,10 @@ impl Speaker {
         self.settle(peer);
     }
 
-    /// Carries out what a peer's session decided, until it wants nothing more; then tells the other peers what changed.
+    /// Carries out what a peer's session decided, until it wants nothing more.
     fn settle(&mut self, id: PeerId) {
         self.settle_actions(id);
-        self.propagate();
+        self.trim();
     }
 
     fn settle_actions(&mut self, id: PeerId) {
@@ -370,7 +369,7 @@ impl Speaker {
             }
             Action::Close(connection, notification) => self.close(id, connection, notification),
             Action::Up(connection, negotiated) => self.up(id, connection, negotiated),
-            Action::Down(_) => self.down(id),
+            Action::Down(..) => self.down(id),
             Action::Changed { from, to } => {
                 let (name, reason) = (Arc::clone(&peer.config.name), peer.session.reason());
                 self.events.push_back(Event::StateChanged { peer: name, from, to, reason });
@@ -393,67 +392,14 @@ impl Speaker {
         }
         self.events.push_back(Event::Close { connection, last_words });
     }
-
-    fn up(&mut self, id: PeerId, connection: ConnectionId, negotiated: Arc<Negotiated>) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        let own = peer.link(connection).map(|link| link.own).unwrap_or_default();
-        let neighbor = Arc::new(Neighbor {
-            id,
-            address: peer.config.address,
-            router_id: negotiated.remote_router_id,
-            external: negotiated.peering != Peering::Internal,
-        });
-        peer.out = AdjOut::new(negotiated.families);
-        let over_tunnel = self.topology.tunnel_peer(peer.config.address).is_some();
-        let end_of_rib = Default::default();
-        peer.up = Some(Up { connection, neighbor, negotiated, own, end_of_rib, over_tunnel });
-        for prefix in self.rib.prefixes().collect::<Vec<_>>() {
-            self.tell(id, prefix);
-        }
-    }
-
-    fn down(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        peer.up = None;
-        peer.out = AdjOut::default();
-        self.dirty.extend(self.rib.withdraw_peer(id));
-    }
-
-    fn propagate(&mut self) {
-        let dirty = std::mem::take(&mut self.dirty);
-        let told: Vec<PeerId> =
-            self.peers.values().filter(|peer| peer.up.is_some()).map(|peer| peer.id).collect();
-        for prefix in &dirty {
-            for id in &told {
-                self.tell(*id, *prefix);
-            }
-        }
-        self.changed.extend(dirty);
-    }
-
-    /// Queues for a peer what it should know about a prefix now.
-    fn tell(&mut self, id: PeerId, prefix: IpNet) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        let Some(target) = peer.export_target(self.config.asn) else { return };
-        let sent = self.rib.best(&prefix).and_then(|best| export(&prefix, best, &target).ok());
-        let sent = sent.map(|attributes| self.rib.intern(attributes));
-        peer.out.set(prefix, sent);
-    }
-
-    fn originate(&mut self, prefix: IpNet) {
-        let unspecified = match Family::of(&prefix) {
-            Family::Ipv4Unicast => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
-            Family::Ipv6Unicast => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
-        };
-        let attributes = self.rib.intern(Attributes::originated(unspecified));
-        if self.rib.announce(prefix, Source::Local, attributes, None) {
-            self.dirty.insert(prefix);
-        }
-    }
 }
 
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod net;
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 mod scripted;
 #[cfg(test)]

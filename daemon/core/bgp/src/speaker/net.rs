@@ -1,7 +1,7 @@
 //! Speakers on one virtual clock, joined by wires that carry bytes: no sockets, no sleeping.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, Instant},
 };
@@ -9,6 +9,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::*;
+use crate::Policy;
 
 /// A network of speakers.
 pub(super) struct Net {
@@ -54,21 +55,13 @@ pub(super) fn own(n: usize) -> NextHops {
 
 /// Node `n`'s view of its peer `other`.
 pub(super) fn peer(other: usize, asn: u32) -> PeerConfig {
-    PeerConfig {
-        name: format!("node{other}").into(),
-        address: v4(other).into(),
-        port: 179,
-        asn,
-        hold_time: 3,
-        import: Policy::All,
-        export: Policy::All,
-        max_prefixes: None,
-    }
+    let standard = PeerConfig::new(format!("node{other}"), v4(other).into(), asn);
+    PeerConfig { hold_time: 3, import: Policy::all(), export: Policy::all(), ..standard }
 }
 
 pub(super) fn config(n: usize, asn: u32, announce: &[&str], peers: Vec<PeerConfig>) -> Config {
     let announce = announce.iter().map(|prefix| prefix.parse().unwrap()).collect();
-    Config { asn, router_id: v4(n), announce, multipath: Multipath::default(), peers }
+    Config { announce, peers, ..Config::new(asn, v4(n)) }
 }
 
 pub(super) const ONE: &str = "10.1.0.0/16";
@@ -141,9 +134,10 @@ impl Net {
     /// Names of the peers that a prefix is learned from and used through.
     pub(super) fn through(&self, n: usize, prefix: &str) -> Vec<String> {
         let speaker = &self.nodes[n].speaker;
-        let selected = speaker.paths(&prefix.parse().unwrap()).iter().filter(|path| path.verdict.selected());
+        let selected =
+            speaker.paths(&prefix.parse().unwrap()).iter().filter(|path| path.verdict().selected());
         let mut names: Vec<_> = selected
-            .map(|path| match path.source.peer() {
+            .map(|path| match path.source().peer() {
                 Some(peer) => speaker.peer_name(peer).unwrap().to_string(),
                 None => "local".into(),
             })

@@ -3,15 +3,12 @@
 use std::time::Instant;
 
 use super::{PeerId, Speaker};
-use crate::wire::{Notification, code};
 
 impl Speaker {
     /// Ends the session with Cease/Administrative Reset, and any hold-down; it starts again at once.
     pub fn reset(&mut self, id: PeerId, now: Instant) {
-        let Some(config) = self.peers.get(&id).map(|peer| self.session_config(&peer.config)) else { return };
-        let notification = Notification::new(code::CEASE, code::cease::RESET);
         if let Some(peer) = self.peers.get_mut(&id) {
-            peer.session.restart(config, &notification, "reset by an operator", now);
+            peer.session.clear("", now);
         }
         self.settle(id);
     }
@@ -19,13 +16,14 @@ impl Speaker {
     /// Judges every path of the peer again by the rules in force.
     pub fn import_again(&mut self, id: PeerId) {
         self.judge_again(id);
-        self.propagate();
+        self.settle(id);
     }
 
     /// Sends the peer everything again that it was told, even though it should have it.
     pub fn export_again(&mut self, id: PeerId) {
-        if let Some(peer) = self.peers.get_mut(&id) {
-            peer.out.again();
+        let Some(up) = self.peers.get(&id).and_then(|peer| peer.up.as_ref()) else { return };
+        for family in up.negotiated.families.iter() {
+            self.refresh_exports(id, family);
         }
     }
 }
@@ -59,8 +57,8 @@ mod tests {
         net.nodes[0].speaker.export_again(PeerId(0));
         net.nodes[0].speaker.import_again(PeerId(0));
         net.run(std::time::Duration::from_millis(100));
-        // One UPDATE with the one prefix that it was told.
-        assert_eq!(heard(&net), before + 1);
+        // One UPDATE with the one prefix that it was told, and around both families the marks of RFC 7313.
+        assert_eq!(heard(&net), before + 5);
         assert_eq!(net.status(0, 1).established_count, 1);
         assert_eq!(net.through(1, ONE), ["node0"]);
     }

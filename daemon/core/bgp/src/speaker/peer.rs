@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ConnectionId, PeerConfig, PeerId};
+use super::{Config, ConnectionId, PeerConfig, PeerId};
 use crate::{
     Families,
-    adj_out::AdjOut,
+    adj_out::{AdjOut, Changes},
     fsm::{Negotiated, Session, State},
-    rib::{Counts, ExportTarget, ImportRules, Neighbor, NextHopRule, NextHops, Topology},
+    rib::{Counts, ExportCache, ExportTarget, ImportRules, Neighbor, NextHopRule, NextHops, Topology},
 };
 
 #[derive(Debug)]
@@ -21,7 +21,6 @@ pub(super) struct Peer {
     pub(super) session: Session,
     pub(super) links: Vec<Link>,
     pub(super) up: Option<Up>,
-    pub(super) out: AdjOut,
     pub(super) messages_received: u64,
     pub(super) messages_sent: u64,
 }
@@ -51,6 +50,11 @@ pub(super) struct Up {
     pub(super) neighbor: Arc<Neighbor>,
     pub(super) negotiated: Arc<Negotiated>,
     pub(super) own: NextHops,
+    /// What it was told and has to be told.
+    pub(super) out: AdjOut,
+    pub(super) exports: ExportCache,
+    /// What its paths are judged by; made when the session comes up, and again when anything of it changes.
+    pub(super) rules: Option<Arc<ImportRules>>,
     /// Families whose End-of-RIB has come.
     pub(super) end_of_rib: Families,
     /// Since it came up it has led over the tunnel, perhaps not now.
@@ -86,6 +90,12 @@ pub struct PeerStatus {
     pub prefixes_received: u32,
     /// Of these, usable.
     pub prefixes_accepted: u32,
+    /// Of these, not usable.
+    pub prefixes_filtered: u32,
+    /// Of these, kept from a session that is gone.
+    pub prefixes_stale: u32,
+    /// Of these, the best way there is.
+    pub prefixes_best: u32,
     /// Prefixes that it was told.
     pub prefixes_sent: usize,
     /// The last NOTIFICATION or transport error.
@@ -105,70 +115,53 @@ impl Peer {
         self.links.iter_mut().find(|link| link.id == connection)
     }
 
-    pub(super) fn pending(&self) -> impl Iterator<Item = ConnectionId> {
-        let routes = self.up.as_ref().filter(|_| self.out.is_pending()).map(|up| up.connection);
+    pub(super) fn pending(&self, changes: &Changes) -> impl Iterator<Item = ConnectionId> {
+        let routes = self.up.as_ref().filter(|_| self.has_routes(changes)).map(|up| up.connection);
         self.links
             .iter()
             .filter(move |link| !link.control.is_empty() || routes == Some(link.id))
             .map(|link| link.id)
     }
 
-    /// Moves what waits for a connection to `out`; returns what could not be encoded.
-    pub(super) fn transmit(
-        &mut self,
-        connection: ConnectionId,
-        batch: usize,
-        out: &mut Vec<u8>,
-    ) -> Option<String> {
-        let control = self.link(connection).map(|link| std::mem::take(&mut link.control));
-        out.extend(control.unwrap_or_default());
-        let mut failed = None;
-        if let Some(up) = self.up.as_ref().filter(|up| up.connection == connection) {
-            while out.len() < batch {
-                match self.out.encode_next(up.negotiated.four_octet, out) {
-                    Ok(true) => self.messages_sent += 1,
-                    Ok(false) => break,
-                    Err(error) => failed = Some(error.to_string()),
-                }
-            }
-        }
-        self.session.handle_sent(connection);
-        failed
-    }
-
     pub(super) fn synchronized(&self) -> bool {
         self.up.as_ref().is_some_and(|up| up.end_of_rib == up.negotiated.families)
     }
 
-    pub(super) fn import_rules(
-        &self,
-        local_asn: u32,
-        router_id: Ipv4Addr,
-        topology: &Arc<Topology>,
-    ) -> Option<ImportRules> {
+    pub(super) fn import_rules(&self, config: &Config, topology: &Arc<Topology>) -> Option<ImportRules> {
         let up = self.up.as_ref()?;
         let (address, external) = (self.config.address, up.neighbor.external);
-        let next_hops = NextHopRule::new(Arc::clone(topology), address, external, up.over_tunnel);
         Some(ImportRules {
-            next_hops,
-            local_asn,
-            router_id,
+            local_asn: config.asn,
+            router_id: config.router_id,
+            cluster_id: config.cluster_id(),
             own: up.own,
-            peer: self.config.address,
-            policy: self.config.import,
+            neighbor: Arc::clone(&up.neighbor),
+            guards: self.config.guards,
+            role: up.negotiated.role,
+            policy: Arc::clone(&self.config.import),
+            next_hops: NextHopRule::new(Arc::clone(topology), address, external, up.over_tunnel),
         })
     }
 
-    pub(super) fn export_target(&self, local_asn: u32) -> Option<ExportTarget> {
+    pub(super) fn export_target(&self, config: &Config, shutting_down: bool) -> Option<ExportTarget> {
         let up = self.up.as_ref()?;
         Some(ExportTarget {
             peer: self.id,
             address: self.config.address,
+            router_id: up.neighbor.router_id,
+            asn: self.config.asn,
             external: up.neighbor.external,
-            local_asn,
+            client: up.neighbor.client,
+            local_asn: config.asn,
+            cluster_id: config.cluster_id(),
             own: up.own,
             families: up.negotiated.families,
-            policy: self.config.export,
+            extended_next_hop: up.negotiated.extended_next_hop,
+            role: up.negotiated.role,
+            policy: Arc::clone(&self.config.export),
+            next_hop: self.config.next_hop,
+            remove_private_as: self.config.remove_private_as,
+            shutting_down,
         })
     }
 
@@ -186,10 +179,13 @@ impl Peer {
             remote_router_id: negotiated.map(|negotiated| negotiated.remote_router_id),
             families: negotiated.map_or(Families::NONE, |negotiated| negotiated.families),
             end_of_rib: self.up.as_ref().map_or(Families::NONE, |up| up.end_of_rib),
-            prefixes_received: counts.received.iter().sum(),
+            prefixes_received: counts.total(),
             prefixes_accepted: counts.accepted,
-            prefixes_sent: self.out.advertised(),
-            last_error: self.session.last_error().map(str::to_string),
+            prefixes_filtered: counts.filtered(),
+            prefixes_stale: counts.stale,
+            prefixes_best: counts.best,
+            prefixes_sent: self.up.as_ref().map_or(0, |up| up.out.advertised()),
+            last_error: self.session.last_error().map(|error| error.text.clone()),
             established_count: self.session.established_count(),
             messages_received: self.messages_received,
             messages_sent: self.messages_sent,

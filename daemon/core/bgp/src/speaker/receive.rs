@@ -2,12 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{ConnectionId, Event, PeerId, Speaker};
+use super::{
+    ConnectionId, Event, PeerId, Speaker,
+    import::{Known, Refusals},
+};
 use crate::{
     Family,
     fsm::Input,
-    rib::Source,
-    wire::{Frame, MessageType, Notification, Open, RouteRefresh, Update, frame},
+    rib::{ImportRules, TooManyPaths},
+    wire::{Announcement, Frame, MessageType, Nlri, Notification, Open, RouteRefresh, Update, frame},
 };
 
 impl Speaker {
@@ -64,10 +67,12 @@ impl Speaker {
             }
             Ok(input) => peer.session.handle_input(connection, input, now),
         }
-        // What comes next, this UPDATE's content too, is judged by what the message changed.
+        // What comes next, this message's content too, is judged by what the message changed.
         self.settle_actions(id);
-        if message.kind == MessageType::Update {
-            self.handle_update(id, connection, message.body, now);
+        match message.kind {
+            MessageType::Update => self.handle_update(id, connection, message.body, now),
+            MessageType::RouteRefresh => self.handle_refresh(id, connection, message.body),
+            _ => {}
         }
     }
 
@@ -80,12 +85,30 @@ impl Speaker {
         }
     }
 
+    /// A request, or a mark around an answer to ours. Families and subtypes that we do not know are ignored (RFC 2918 section 4, RFC
+    /// 7313 section 5).
+    fn handle_refresh(&mut self, id: PeerId, connection: ConnectionId, body: &[u8]) {
+        let Ok(message) = RouteRefresh::decode(body) else { return };
+        let Some(up) = self.peers.get(&id).and_then(|peer| peer.up.as_ref()) else { return };
+        let family = Family::from_codes(message.afi, message.safi);
+        let family = family.filter(|family| up.negotiated.families.contains(*family));
+        let Some(family) = family.filter(|_| up.connection == connection) else { return };
+        match (message.subtype, up.negotiated.enhanced_refresh) {
+            (0, _) => self.refresh_exports(id, family),
+            (1, true) => self.rib.begin_refresh(id, family),
+            (2, true) => {
+                let gone = self.rib.end_refresh(id, family);
+                self.note_all(gone);
+            }
+            _ => {}
+        }
+    }
+
     fn apply_update(&mut self, id: PeerId, update: Update, now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        let rules = peer.import_rules(self.config.asn, self.config.router_id, &self.topology);
-        let Some(rules) = rules else { return };
         let name = Arc::clone(&peer.config.name);
         let Some(up) = &mut peer.up else { return };
+        let Some(rules) = up.rules.clone() else { return };
         // One event for each message, however many faults it is stuffed with.
         if let Some(fault) = update.faults.into_iter().max_by_key(|fault| fault.disposition) {
             self.events.push_back(Event::UpdateFault { peer: Arc::clone(&name), fault });
@@ -93,25 +116,31 @@ impl Speaker {
         if let Some(family) = update.end_of_rib {
             up.end_of_rib.insert(family);
         }
-        for prefix in update.withdrawn {
-            if self.rib.withdraw(prefix, Some(id)) {
-                self.dirty.insert(prefix);
-            }
+        for Nlri { prefix, path_id } in update.withdrawn {
+            let change = self.rib.withdraw(prefix, Some(id), path_id);
+            self.note(prefix, change);
         }
-        let source = Source::Peer(Arc::clone(&up.neighbor));
-        let mut refused = None;
+        let mut refused = Refusals::new(name);
         for announcement in update.announced {
-            let attributes = self.rib.intern(announcement.attributes);
-            for prefix in announcement.prefixes {
-                let ineligible = rules.judge(&prefix, &attributes);
-                refused = refused.or_else(|| Event::next_hop_refused(&name, prefix, &attributes, ineligible));
-                if self.rib.announce(prefix, source.clone(), Arc::clone(&attributes), ineligible) {
-                    self.dirty.insert(prefix);
-                }
+            self.announce(&rules, announcement, &mut refused);
+        }
+        self.events.extend(refused.events());
+        self.check_prefix_limit(id, now);
+    }
+
+    /// Imports prefixes that came together. What the first of a class becomes the others of it become.
+    fn announce(&mut self, rules: &ImportRules, announcement: Announcement, refused: &mut Refusals) {
+        let received = self.rib.intern(announcement.attributes);
+        let mut known = Known::default();
+        for Nlri { prefix, path_id } in announcement.prefixes {
+            let (bundle, ineligible) = known.import(&mut self.rib, rules, prefix, &received);
+            let ineligible = rules.judge_prefix(prefix).or(ineligible);
+            refused.look_at(prefix, &bundle, ineligible);
+            match self.rib.announce(prefix, path_id, &bundle, ineligible) {
+                Ok(change) => self.note(prefix, change),
+                Err(TooManyPaths) => refused.too_many(prefix),
             }
         }
-        self.events.extend(refused);
-        self.check_prefix_limit(id, now);
     }
 
     /// Ends the session of a peer that announced more than it may (RFC 4486 section 4).

@@ -8,8 +8,8 @@ use super::{net::*, *};
 use crate::{
     Families,
     wire::{
-        AsPath, Attributes, Capability, Community, Open, Origin, Update, UpdateContext, encode_announcement,
-        encode_withdrawal, frame,
+        AsPath, Attributes, Capability, Community, Encoding, Nlri, Open, Origin, Peering, Update,
+        UpdateContext, encode_announcement, encode_withdrawal, frame,
     },
 };
 
@@ -66,9 +66,9 @@ impl Scripted {
         let mut attributes = Attributes::originated(v4(50).into());
         attributes.as_path = AsPath::new(vec![PEER_AS]);
         change(&mut attributes);
+        let encoding = Encoding { four_octet: self.context.four_octet, ..Encoding::default() };
         let mut bytes = Vec::new();
-        encode_announcement(&attributes, &[prefix.parse().unwrap()], self.context.four_octet, &mut bytes)
-            .unwrap();
+        encode_announcement(&attributes, &[prefix.parse().unwrap()], &encoding, &mut bytes).unwrap();
         self.send(&bytes);
     }
 
@@ -85,7 +85,7 @@ impl Scripted {
     }
 
     fn used(&self, prefix: &str) -> bool {
-        self.speaker.paths(&prefix.parse().unwrap()).iter().any(|path| path.verdict.selected())
+        self.speaker.paths(&prefix.parse().unwrap()).iter().any(|path| path.verdict().selected())
     }
 
     /// UPDATEs that the speaker sent.
@@ -173,7 +173,13 @@ fn gained_community_withdraws() {
         attributes.origin = Origin::Incomplete;
         attributes.communities = communities.into();
         let mut bytes = Vec::new();
-        encode_announcement(&attributes, &["10.9.0.0/16".parse().unwrap()], true, &mut bytes).unwrap();
+        encode_announcement(
+            &attributes,
+            &["10.9.0.0/16".parse().unwrap()],
+            &Encoding::FOUR_OCTET,
+            &mut bytes,
+        )
+        .unwrap();
         let now = net.now;
         net.nodes[0].speaker.handle_bytes(connection, &bytes, now);
         net.run(Duration::ZERO);
@@ -194,7 +200,7 @@ fn a_route_is_not_told_to_whom_it_came_from() {
     assert!(peer.used("10.9.0.0/16"));
     assert!(peer.heard().is_empty());
     let mut bytes = Vec::new();
-    encode_withdrawal(&["10.9.0.0/16".parse().unwrap()], &mut bytes).unwrap();
+    encode_withdrawal(&["10.9.0.0/16".parse().unwrap()], &Encoding::FOUR_OCTET, &mut bytes).unwrap();
     peer.send(&bytes);
     assert!(!peer.used("10.9.0.0/16"));
     assert!(peer.heard().is_empty());
@@ -205,7 +211,7 @@ fn next_hops_that_lead_nowhere_are_kept_with_the_reason() {
     let mut peer = Scripted::new(true, 65_001, &[]);
     peer.announce("10.9.0.0/16", |attributes| attributes.next_hop = v4(0).into());
     assert!(!peer.used("10.9.0.0/16"));
-    let verdict = peer.speaker.paths(&"10.9.0.0/16".parse().unwrap())[0].verdict;
+    let verdict = peer.speaker.paths(&"10.9.0.0/16".parse().unwrap())[0].verdict();
     assert_eq!(verdict.to_string(), "its next hop is an address of this node");
     peer.announce("10.9.0.0/16", |_| {});
     assert!(peer.used("10.9.0.0/16"));
@@ -219,12 +225,12 @@ fn a_refused_next_hop_is_told_once_for_each_update() {
     while peer.speaker.poll_event().is_some() {}
     let mut attributes = Attributes::originated("192.0.2.1".parse().unwrap());
     attributes.as_path = AsPath::new(vec![PEER_AS]);
-    let prefixes = ["10.8.0.0/16", "10.9.0.0/16"].map(|prefix| prefix.parse().unwrap());
+    let prefixes = ["10.8.0.0/16", "10.9.0.0/16"].map(|prefix| prefix.parse::<Nlri>().unwrap());
     let mut bytes = Vec::new();
-    encode_announcement(&attributes, &prefixes, true, &mut bytes).unwrap();
+    encode_announcement(&attributes, &prefixes, &Encoding::FOUR_OCTET, &mut bytes).unwrap();
     let refused = Event::NextHopRefused {
         peer: "node50".into(),
-        prefix: prefixes[0],
+        prefix: prefixes[0].prefix,
         next_hop: "192.0.2.1".parse().unwrap(),
         why: Ineligible::OtherPeerNextHop,
     };

@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::{Peer, PeerId, Speaker};
+use super::{PathReport, Peer, PeerId, Speaker};
 use crate::{
-    rib::{Decided, Path, Verdict, decided},
+    policy::Outcome,
+    rib::{Comparison, Verdict},
     wire::Attributes,
 };
 
@@ -58,12 +59,18 @@ pub struct Shown {
     /// What the decision process made of it; `None`: the peer was told it.
     pub verdict: Option<Verdict>,
     /// What took it out, if another path won.
-    pub decided: Option<Decided>,
+    pub decided: Option<Comparison>,
+    /// What the import policy said, in words; `None`: it was not asked.
+    pub policy: Option<String>,
+    /// Kept although its session is gone (RFC 4724).
+    pub stale: bool,
+    /// Path identifier (RFC 7911) that the peer gave it, or is told; 0 where none was agreed on.
+    pub path_id: u32,
 }
 
 impl Speaker {
     /// The next entries of a table, at most [`PAGE`], in order; fewer mean that these were the last.
-    pub fn page(&self, question: &Question) -> Vec<Entry> {
+    pub fn table_page(&self, question: &Question) -> Vec<Entry> {
         let mut entries = Vec::new();
         let mut after = question.after;
         // A prefix without a path that is asked for takes no place on the page.
@@ -79,7 +86,7 @@ impl Speaker {
     }
 
     /// Every prefix that covers an address, longest first, with every path to it.
-    pub fn explain(&self, address: IpAddr) -> Vec<Entry> {
+    pub fn covering(&self, address: IpAddr) -> Vec<Entry> {
         let host = IpNet::from(address);
         let covering = (0..=host.prefix_len()).rev().filter_map(|length| IpNet::new(address, length).ok());
         let all = covering.map(|prefix| prefix.trunc()).map(|prefix| (prefix, self.learned(prefix, None)));
@@ -119,7 +126,11 @@ impl Speaker {
     fn all_prefixes<'a>(&'a self, question: &'a Question) -> Box<dyn Iterator<Item = IpNet> + 'a> {
         match question.table {
             Table::In | Table::Best => Box::new(self.rib.prefixes()),
-            Table::Out => Box::new(self.asked(question).flat_map(|peer| peer.out.prefixes())),
+            Table::Out => Box::new(
+                self.asked(question)
+                    .filter_map(|peer| peer.up.as_ref())
+                    .flat_map(|up| up.out.iter().map(|(prefix, _, _)| prefix)),
+            ),
         }
     }
 
@@ -141,26 +152,43 @@ impl Speaker {
     }
 
     fn told(&self, question: &Question, prefix: IpNet) -> Vec<Shown> {
-        let told = self.asked(question).filter_map(|peer| Some((peer, peer.out.told(&prefix)?)));
-        let shown = |(peer, attributes): (&Peer, &Arc<Attributes>)| Shown {
-            peer: Some(Arc::clone(&peer.config.name)),
-            attributes: Arc::clone(attributes),
-            verdict: None,
-            decided: None,
+        let of_peer = |peer: &Peer| {
+            let name = Arc::clone(&peer.config.name);
+            let told = peer.up.as_ref().map(|up| up.out.told(prefix)).unwrap_or_default();
+            told.into_iter().map(move |(path_id, attributes)| Shown {
+                peer: Some(Arc::clone(&name)),
+                attributes,
+                verdict: None,
+                decided: None,
+                policy: None,
+                stale: false,
+                path_id,
+            })
         };
-        told.map(shown).collect()
+        self.asked(question).flat_map(of_peer).collect()
     }
 
     fn learned(&self, prefix: IpNet, from: Option<PeerId>) -> Vec<Shown> {
-        let paths = self.rib.paths(&prefix);
-        let asked = paths.iter().filter(|path| from.is_none_or(|from| path.source.peer() == Some(from)));
-        let shown = |path: &Path| Shown {
-            peer: path.source.peer().and_then(|peer| self.peer_name(peer)).cloned(),
-            attributes: Arc::clone(&path.attributes),
-            verdict: Some(path.verdict),
-            decided: decided(path, paths),
-        };
+        let paths = self.explain(prefix).into_iter();
+        let asked = paths.filter(|report| from.is_none_or(|from| report.path.source().peer() == Some(from)));
         asked.map(shown).collect()
+    }
+}
+
+fn shown(report: PathReport) -> Shown {
+    let policy = report.import.map(|(name, trace)| match trace.outcome {
+        Outcome::Accept(accepted) => format!("import policy {name}: rule {} accepts it", accepted.rule + 1),
+        Outcome::Reject { rule: Some(rule) } => format!("import policy {name}: rule {} rejects it", rule + 1),
+        Outcome::Reject { rule: None } => format!("import policy {name}: no rule accepts it"),
+    });
+    Shown {
+        peer: report.peer,
+        attributes: Arc::clone(report.path.attributes()),
+        verdict: Some(report.path.verdict()),
+        decided: report.comparison,
+        policy,
+        stale: report.path.is_stale(),
+        path_id: report.path.received_id(),
     }
 }
 
@@ -182,7 +210,7 @@ mod tests {
         let mut net = pair();
         net.seconds(5);
         let speaker = &net.nodes[0].speaker;
-        let of = |table| speaker.page(&question(table));
+        let of = |table| speaker.table_page(&question(table));
         assert_eq!(prefixes(&of(Table::In)), [TWO, SIX]);
         assert_eq!(prefixes(&of(Table::Out)), [ONE]);
         assert_eq!(prefixes(&of(Table::Best)), [ONE, TWO, SIX]);
@@ -198,7 +226,7 @@ mod tests {
         net.seconds(5);
         let speaker = &net.nodes[0].speaker;
         let net_of = |text: &str| Some(text.parse().unwrap());
-        let ask = |question: Question| prefixes(&speaker.page(&question));
+        let ask = |question: Question| prefixes(&speaker.table_page(&question));
         let best = question(Table::Best);
         assert_eq!(ask(Question { prefix: net_of(TWO), ..best }), [TWO]);
         assert_eq!(ask(Question { prefix: net_of("10.0.0.0/8"), ..best }), [""; 0]);
@@ -215,7 +243,7 @@ mod tests {
         let net = Net::new(vec![config(0, 65_001, &announce, vec![])]);
         let (mut asked, mut all, mut pages) = (question(Table::Best), Vec::new(), 0);
         loop {
-            let page = net.nodes[0].speaker.page(&asked);
+            let page = net.nodes[0].speaker.table_page(&asked);
             asked.after = page.last().map(|entry| entry.prefix);
             all.extend(prefixes(&page));
             pages += 1;
@@ -231,8 +259,8 @@ mod tests {
         let mut net = pair();
         net.seconds(5);
         let speaker = &net.nodes[0].speaker;
-        assert_eq!(prefixes(&speaker.explain("10.2.3.4".parse().unwrap())), [TWO]);
-        assert_eq!(prefixes(&speaker.explain("10.3.3.4".parse().unwrap())), [""; 0]);
-        assert_eq!(prefixes(&speaker.explain("2001:db8:2::9".parse().unwrap())), [SIX]);
+        assert_eq!(prefixes(&speaker.covering("10.2.3.4".parse().unwrap())), [TWO]);
+        assert_eq!(prefixes(&speaker.covering("10.3.3.4".parse().unwrap())), [""; 0]);
+        assert_eq!(prefixes(&speaker.covering("2001:db8:2::9".parse().unwrap())), [SIX]);
     }
 }

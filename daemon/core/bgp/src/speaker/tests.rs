@@ -1,9 +1,12 @@
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use proptest::prelude::*;
 
 use super::{net::*, *};
-use crate::rib::{Ineligible, Topology};
+use crate::{
+    Policy,
+    rib::{Ineligible, Topology},
+};
 
 fn notified(net: &Net, n: usize, sent: bool) -> Vec<(u8, u8)> {
     let found = net.nodes[n].events.iter().filter_map(|event| match event {
@@ -26,10 +29,10 @@ fn prefixes_of_both_families_cross() {
     assert_eq!(net.through(0, TWO), ["node1"]);
     assert_eq!(net.through(0, SIX), ["node1"]);
     assert_eq!(net.through(1, ONE), ["node0"]);
-    let attributes = &net.nodes[1].speaker.paths(&ONE.parse().unwrap())[0].attributes;
+    let attributes = &net.nodes[1].speaker.paths(&ONE.parse().unwrap())[0].attributes();
     assert_eq!(attributes.as_path.asns(), [65_001]);
     assert_eq!(attributes.next_hop, IpAddr::from(v4(0)));
-    let attributes = &net.nodes[0].speaker.paths(&SIX.parse().unwrap())[0].attributes;
+    let attributes = &net.nodes[0].speaker.paths(&SIX.parse().unwrap())[0].attributes();
     assert_eq!(attributes.next_hop, IpAddr::from(v6(1)));
     for (n, other) in [(0, 1), (1, 0)] {
         assert!(net.nodes[n].speaker.synchronized());
@@ -102,7 +105,7 @@ fn own_routes_do_not_come_back() {
     for n in 0..3 {
         let own = format!("10.{}.0.0/16", n + 1);
         let paths = net.nodes[n].speaker.paths(&own.parse().unwrap());
-        let loops = paths.iter().filter(|path| path.verdict.ineligible() == Some(Ineligible::OwnAsn));
+        let loops = paths.iter().filter(|path| path.verdict().ineligible() == Some(Ineligible::OwnAsn));
         assert_eq!(loops.count(), paths.len() - 1, "every foreign path to it has our AS on it");
         assert_eq!(net.through(n, &own), ["local"]);
     }
@@ -129,7 +132,7 @@ fn a_better_path_does_not_win_with_a_next_hop_that_is_not_the_peers() {
 
     let verdicts = |net: &Net| {
         let paths = net.nodes[0].speaker.paths(&SIX.parse().unwrap());
-        paths.iter().filter_map(|path| path.verdict.ineligible()).collect::<Vec<_>>()
+        paths.iter().filter_map(|path| path.verdict().ineligible()).collect::<Vec<_>>()
     };
     for (topology, why) in [
         (tunnels(&one[..1], &two), Ineligible::OtherPeerNextHop),
@@ -162,7 +165,7 @@ fn internal_routes_stay_between_two() {
     net.cut.clear();
     net.seconds(60);
     assert_eq!(net.through(2, ONE), ["node0"]);
-    let attributes = &net.nodes[2].speaker.paths(&ONE.parse().unwrap())[0].attributes;
+    let attributes = &net.nodes[2].speaker.paths(&ONE.parse().unwrap())[0].attributes();
     assert_eq!((attributes.local_pref, attributes.as_path.len()), (Some(100), 0));
 }
 
@@ -186,7 +189,7 @@ fn equal_paths_are_used_together() {
 #[test]
 fn external_peers_without_policy_exchange_nothing() {
     let mut net = pair();
-    let quiet = PeerConfig { import: Policy::default(), export: Policy::default(), ..peer(1, 4_200_000_002) };
+    let quiet = PeerConfig { import: Policy::none(), export: Policy::none(), ..peer(1, 4_200_000_002) };
     let now = net.now;
     net.nodes[0].speaker.apply(config(0, 65_001, &[ONE], vec![quiet]), now);
     net.seconds(5);
@@ -200,7 +203,10 @@ fn external_peers_without_policy_exchange_nothing() {
 fn too_many_prefixes_end_the_session_for_a_while() {
     let mut net = pair();
     let now = net.now;
-    let strict = PeerConfig { max_prefixes: Some(2), ..peer(1, 4_200_000_002) };
+    let strict = PeerConfig {
+        guards: Guards { max_prefixes: Some(2), ..Guards::default() },
+        ..peer(1, 4_200_000_002)
+    };
     net.nodes[0].speaker.apply(config(0, 65_001, &[ONE], vec![strict]), now);
     net.seconds(5);
     assert_eq!(net.through(0, TWO), ["node1"], "two prefixes of two families are within a limit of two each");
@@ -239,8 +245,8 @@ fn reload_touches_only_what_differs() {
     assert_eq!(net.through(1, "10.77.0.0/16"), ["node0"]);
 
     let now = net.now;
-    changed.peers[0].export = Policy::None;
-    changed.peers[1].import = Policy::None;
+    changed.peers[0].export = Policy::none();
+    changed.peers[1].import = Policy::none();
     let said = net.nodes[0].speaker.apply(changed.clone(), now);
     assert_eq!(said, ["neighbor node1: export policy changed", "neighbor node2: import policy changed"]);
     net.seconds(1);
@@ -253,7 +259,7 @@ fn reload_touches_only_what_differs() {
     assert_eq!(net.nodes[0].speaker.apply(changed.clone(), now), ["neighbor node1 removed"]);
     net.run(Duration::ZERO);
     assert_eq!(notified(&net, 1, false), [(6, 3)]);
-    changed.peers.push(PeerConfig { export: Policy::All, ..removed });
+    changed.peers.push(PeerConfig { export: Policy::all(), ..removed });
     let now = net.now;
     assert_eq!(net.nodes[0].speaker.apply(changed.clone(), now), ["neighbor node1 added"]);
     net.seconds(40);

@@ -95,6 +95,11 @@ impl AsPath {
         }
     }
 
+    /// Octets of the attribute's value.
+    pub(super) fn wire_length(&self, four_octet: bool) -> usize {
+        2 * self.0.len().div_ceil(usize::from(u8::MAX)) + self.0.len() * if four_octet { 4 } else { 2 }
+    }
+
     /// True if a two-octet speaker needs AS4_PATH beside AS_PATH.
     pub(super) fn needs_four_octets(&self) -> bool {
         self.0.iter().any(|asn| u16::try_from(*asn).is_err())

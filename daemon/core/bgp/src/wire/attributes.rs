@@ -1,6 +1,7 @@
 //! Path attributes as types, and how each one's value is read (RFC 4271 section 5, RFC 7606 section 7).
 
 use std::{
+    collections::HashSet,
     fmt,
     net::{IpAddr, Ipv4Addr},
 };
@@ -37,6 +38,8 @@ pub(super) mod kind {
     pub(in crate::wire) const MP_UNREACH: u8 = 15;
     pub(in crate::wire) const AS4_PATH: u8 = 17;
     pub(in crate::wire) const AS4_AGGREGATOR: u8 = 18;
+    pub(in crate::wire) const LARGE_COMMUNITY: u8 = 32;
+    pub(in crate::wire) const ONLY_TO_CUSTOMER: u8 = 35;
 }
 
 /// How a route came into BGP; smaller is better (RFC 4271 section 5.1.1).
@@ -65,6 +68,8 @@ impl Origin {
 pub struct Community(pub u32);
 
 impl Community {
+    /// The link is about to go down: any other way is better (RFC 8326).
+    pub const GRACEFUL_SHUTDOWN: Self = Self(0xffff_0000);
     /// Not beyond this AS (or confederation).
     pub const NO_EXPORT: Self = Self(0xffff_ff01);
     /// To no peer at all.
@@ -76,6 +81,7 @@ impl Community {
 impl fmt::Display for Community {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
+            Self::GRACEFUL_SHUTDOWN => f.write_str("graceful-shutdown"),
             Self::NO_EXPORT => f.write_str("no-export"),
             Self::NO_ADVERTISE => f.write_str("no-advertise"),
             Self::NO_EXPORT_SUBCONFED => f.write_str("no-export-subconfed"),
@@ -107,6 +113,18 @@ pub struct Opaque {
 /// A large community (RFC 8092): administrator, and two numbers that mean what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LargeCommunity(pub u32, pub u32, pub u32);
+
+impl LargeCommunity {
+    pub(super) fn octets(self) -> [u8; 12] {
+        let [a, b, c] = [self.0, self.1, self.2].map(u32::to_be_bytes);
+        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3]]
+    }
+
+    pub(super) fn from_octets([a, b, c, d, e, f, g, h, i, j, k, l]: [u8; 12]) -> Self {
+        let number = |octets| u32::from_be_bytes(octets);
+        Self(number([a, b, c, d]), number([e, f, g, h]), number([i, j, k, l]))
+    }
+}
 
 impl fmt::Display for LargeCommunity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,7 +168,12 @@ pub struct Rare {
     pub only_to_customer: Option<u32>,
     /// Everything else that must travel on.
     pub opaque: Vec<Opaque>,
+    /// Which of the attributes in [`PARTIAL`] came with that flag: it never goes away again (RFC 4271 section 4.3).
+    partial: u8,
 }
+
+/// Attributes that we know, and that somebody on the way may not have known.
+const PARTIAL: [u8; 4] = [kind::AGGREGATOR, kind::COMMUNITIES, kind::LARGE_COMMUNITY, kind::ONLY_TO_CUSTOMER];
 
 impl Rare {
     const NONE: Self = Self {
@@ -161,7 +184,17 @@ impl Rare {
         large_communities: Vec::new(),
         only_to_customer: None,
         opaque: Vec::new(),
+        partial: 0,
     };
+
+    /// The Partial flag of an attribute in [`PARTIAL`], if it came with it.
+    pub(super) fn partial_flag(&self, code: u8) -> u8 {
+        if self.partial & partial_bit(code) == 0 { 0 } else { flag::PARTIAL }
+    }
+}
+
+fn partial_bit(code: u8) -> u8 {
+    PARTIAL.iter().position(|known| *known == code).map_or(0, |index| 1 << index)
 }
 
 impl Attributes {
@@ -252,6 +285,9 @@ impl Collected {
             return discard("means nothing from an external neighbor");
         }
         check_flags(raw)?;
+        if raw.flags & flag::PARTIAL != 0 {
+            self.rare.partial |= partial_bit(raw.code);
+        }
         match raw.code {
             kind::ORIGIN => self.add_origin(raw.value),
             kind::AS_PATH => self.add_as_path(raw.value, context),
@@ -277,6 +313,8 @@ impl Collected {
                 discard("from a speaker that sends four octets anyway (RFC 6793 section 4.1)")
             }
             kind::AS4_PATH => self.add_as4_path(raw.value),
+            kind::LARGE_COMMUNITY => self.add_large_communities(raw.value),
+            kind::ONLY_TO_CUSTOMER => number(raw.value).map(|asn| self.rare.only_to_customer = Some(asn)),
             kind::AS4_AGGREGATOR => {
                 aggregator(raw.value, true).map(|found| self.as4_aggregator = Some(found))
             }
@@ -317,6 +355,18 @@ impl Collected {
             return withdraw(format!("{address} is not a host"));
         }
         self.next_hop = Some(address);
+        Ok(())
+    }
+
+    /// RFC 8092 section 3 and 6.
+    fn add_large_communities(&mut self, value: &[u8]) -> Verdict {
+        let (chunks, rest) = value.as_chunks::<12>();
+        if chunks.is_empty() || !rest.is_empty() {
+            return withdraw(format!("is {} octets, not a multiple of twelve", value.len()));
+        }
+        let mut seen = HashSet::with_capacity(chunks.len());
+        let all = chunks.iter().map(|chunk| LargeCommunity::from_octets(*chunk));
+        self.rare.large_communities = all.filter(|community| seen.insert(*community)).collect();
         Ok(())
     }
 
@@ -361,9 +411,12 @@ pub(super) fn check_flags(raw: Raw<'_>) -> Verdict {
         kind::ORIGIN | kind::AS_PATH | kind::NEXT_HOP | kind::LOCAL_PREF | kind::ATOMIC_AGGREGATE => {
             flag::TRANSITIVE
         }
-        kind::AGGREGATOR | kind::COMMUNITIES | kind::AS4_PATH | kind::AS4_AGGREGATOR => {
-            flag::OPTIONAL | flag::TRANSITIVE
-        }
+        kind::AGGREGATOR
+        | kind::COMMUNITIES
+        | kind::AS4_PATH
+        | kind::AS4_AGGREGATOR
+        | kind::LARGE_COMMUNITY
+        | kind::ONLY_TO_CUSTOMER => flag::OPTIONAL | flag::TRANSITIVE,
         kind::MED | kind::ORIGINATOR_ID | kind::CLUSTER_LIST | kind::MP_REACH | kind::MP_UNREACH => {
             flag::OPTIONAL
         }

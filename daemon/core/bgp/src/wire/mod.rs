@@ -6,8 +6,8 @@
 
 mod as_path;
 mod attributes;
-mod capability_words;
 mod encode;
+mod encode_attributes;
 mod nlri;
 mod notification;
 mod open;
@@ -15,10 +15,13 @@ mod reader;
 mod refresh;
 mod role;
 mod update;
+mod words;
 
 pub use as_path::AsPath;
 pub use attributes::{Aggregator, Attributes, Community, LargeCommunity, Opaque, Origin, Rare};
-pub use encode::{encode_announcement, encode_end_of_rib, encode_withdrawal};
+pub use encode::{Encoding, encode_announcement, encode_end_of_rib, encode_withdrawal};
+pub use encode_attributes::EncodedAttributes;
+pub use nlri::Nlri;
 pub use notification::{Notification, code};
 pub use open::{AddPathMode, Capability, Open, RestartFamily};
 pub use refresh::RouteRefresh;
@@ -131,13 +134,19 @@ pub fn encode_keepalive(out: &mut Vec<u8>) {
 
 /// Appends header and body.
 fn encode_message(kind: MessageType, body: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
-    let length = HEADER_LENGTH + body.len();
+    encode_header(kind, body.len(), out)?;
+    out.extend_from_slice(body);
+    Ok(())
+}
+
+/// Appends the header of a message whose body will have this length.
+fn encode_header(kind: MessageType, body: usize, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let length = HEADER_LENGTH + body;
     let field = u16::try_from(length).ok().filter(|_| length <= MAX_MESSAGE_LENGTH);
     let field = field.ok_or(EncodeError { what: "message", length, limit: MAX_MESSAGE_LENGTH })?;
     out.extend_from_slice(&MARKER);
     out.extend_from_slice(&field.to_be_bytes());
     out.push(kind.code());
-    out.extend_from_slice(body);
     Ok(())
 }
 

@@ -11,10 +11,8 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-use ipnet::IpNet;
-
 use super::{
-    Attributes, Notification,
+    Attributes, Nlri, Notification,
     attributes::{Collected, Raw, check_flags, is_host, kind, walk},
     code, nlri,
     reader::Reader,
@@ -83,14 +81,14 @@ pub struct Announcement {
     /// Their attributes.
     pub attributes: Attributes,
     /// At least one prefix, all of one family.
-    pub prefixes: Vec<IpNet>,
+    pub prefixes: Vec<Nlri>,
 }
 
 /// What an UPDATE says, faults already dealt with. Withdrawals come before announcements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
     /// Prefixes to withdraw.
-    pub withdrawn: Vec<IpNet>,
+    pub withdrawn: Vec<Nlri>,
     /// At most one for each family.
     pub announced: Vec<Announcement>,
     /// The family whose initial dump is complete (RFC 4724 section 2).
@@ -137,9 +135,9 @@ fn bad_optional() -> Notification {
 /// Every prefix of the message, wherever it stands.
 #[derive(Default)]
 struct Located {
-    withdrawn: Vec<IpNet>,
-    reached: Vec<IpNet>,
-    mp_reached: Vec<IpNet>,
+    withdrawn: Vec<Nlri>,
+    reached: Vec<Nlri>,
+    mp_reached: Vec<Nlri>,
     mp_next_hop: Option<IpAddr>,
     mp_reach: bool,
     mp_unreach: Option<Family>,
@@ -153,9 +151,11 @@ impl Located {
         reached: &[u8],
         context: &UpdateContext,
     ) -> Result<Self, Notification> {
+        let path_ids = context.add_path.contains(Family::Ipv4Unicast);
+        let prefixes = |field| nlri::decode(field, Family::Ipv4Unicast, path_ids).ok_or_else(bad_network);
         let mut located = Self {
-            withdrawn: nlri::decode(withdrawn, Family::Ipv4Unicast).ok_or_else(bad_network)?,
-            reached: nlri::decode(reached, Family::Ipv4Unicast).ok_or_else(bad_network)?,
+            withdrawn: prefixes(withdrawn)?,
+            reached: prefixes(reached)?,
             empty: withdrawn.is_empty() && raws.is_empty() && reached.is_empty(),
             ..Self::default()
         };
@@ -179,7 +179,8 @@ impl Located {
         let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
             return Ok(());
         };
-        let prefixes = nlri::decode(reader.rest(), family).ok_or_else(bad_optional)?;
+        let prefixes = nlri::decode(reader.rest(), family, context.add_path.contains(family))
+            .ok_or_else(bad_optional)?;
         self.mp_unreach = prefixes.is_empty().then_some(family);
         self.withdrawn.extend(prefixes);
         Ok(())
@@ -193,8 +194,10 @@ impl Located {
         let Some(family) = Family::from_codes(afi, safi).filter(|f| context.families.contains(*f)) else {
             return Ok(());
         };
-        self.mp_reached = nlri::decode(reader.rest(), family).ok_or_else(bad_optional)?;
-        self.mp_next_hop = mp_next_hop(family, next_hop).ok_or_else(bad_optional)?;
+        let path_ids = context.add_path.contains(family);
+        self.mp_reached = nlri::decode(reader.rest(), family, path_ids).ok_or_else(bad_optional)?;
+        let extended = context.extended_next_hop;
+        self.mp_next_hop = mp_next_hop(family, next_hop, extended).ok_or_else(bad_optional)?;
         Ok(())
     }
 
@@ -222,23 +225,28 @@ fn only<'a, 'b>(raws: &'b [Raw<'a>], code: u8) -> Result<Option<&'b Raw<'a>>, No
 }
 
 /// `None`: a length that the family cannot have. `Some(None)`: no address that a packet could be sent to.
-fn mp_next_hop(family: Family, field: &[u8]) -> Option<Option<IpAddr>> {
+fn mp_next_hop(family: Family, field: &[u8], extended: bool) -> Option<Option<IpAddr>> {
     match (family, field.len()) {
         (Family::Ipv4Unicast, 4) => {
             let address = std::net::Ipv4Addr::from(<[u8; 4]>::try_from(field).ok()?);
             Some(is_host(address).then_some(address.into()))
         }
-        (Family::Ipv6Unicast, 16 | 32) => {
-            let (addresses, _) = field.as_chunks::<16>();
-            let usable = |octets: &[u8; 16]| {
-                let address = Ipv6Addr::from(*octets);
-                (!address.is_unspecified() && !address.is_multicast()).then_some(IpAddr::V6(address))
-            };
-            // Some speakers put `::` where a global address is missing, and the link-local one behind it.
-            Some(addresses.iter().find_map(usable))
-        }
+        (Family::Ipv4Unicast, 16 | 32) if extended => Some(ipv6_next_hop(field)),
+        (Family::Ipv6Unicast, 16 | 32) => Some(ipv6_next_hop(field)),
         _ => None,
     }
+}
+
+/// The global address, or else the link-local one, of the forms that are in use: one address of either kind, a global and a
+/// link-local one (RFC 2545 section 3), and, where there is no global, `::` or the link-local one in its place.
+fn ipv6_next_hop(field: &[u8]) -> Option<IpAddr> {
+    let (addresses, _) = field.as_chunks::<16>();
+    let usable = addresses.iter().map(|octets| Ipv6Addr::from(*octets)).filter(is_host_v6);
+    usable.min_by_key(|address| address.is_unicast_link_local()).map(IpAddr::V6)
+}
+
+fn is_host_v6(address: &Ipv6Addr) -> bool {
+    !address.is_unspecified() && !address.is_multicast()
 }
 
 /// Attributes and the worst that was found about them.

@@ -1,3 +1,4 @@
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::super::*;
@@ -73,6 +74,14 @@ fn dispositions_of_rfc_7606() {
         (&[0x80, 9, 3, 10, 0, 0], "discard", "withdraw"),
         (&[0x80, 10, 8, 10, 0, 0, 9, 10, 0, 0, 8], "discard", "accept"),
         (&[0x80, 10, 0], "discard", "withdraw"),
+        (&[0xc0, 32, 12, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3], "accept", "accept"),
+        (&[0xc0, 32, 0], "withdraw", "withdraw"),
+        (&[0xc0, 32, 11, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0], "withdraw", "withdraw"),
+        (&[0x80, 32, 12, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3], "withdraw", "withdraw"),
+        (&[0xc0, 35, 4, 0, 0, 0xfd, 0xe9], "accept", "accept"),
+        (&[0xc0, 35, 3, 0, 0xfd, 0xe9], "withdraw", "withdraw"),
+        (&[0xc0, 35, 0], "withdraw", "withdraw"),
+        (&[0x80, 35, 4, 0, 0, 0xfd, 0xe9], "withdraw", "withdraw"),
         // from a four-octet speaker
         (&[0xc0, 17, 6, 2, 1, 0, 1, 0, 0], "discard", "discard"),
         // unknown: optional transitive travels on, optional non-transitive is dropped in silence, well-known is not acceptable
@@ -194,16 +203,76 @@ fn ipv6_next_hops() {
     let local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
     let none = Ipv6Addr::UNSPECIFIED;
     let hop = |addresses: &[Ipv6Addr]| {
-        mp_next_hop(Family::Ipv6Unicast, &addresses.iter().flat_map(|a| a.octets()).collect::<Vec<_>>())
+        let field: Vec<_> = addresses.iter().flat_map(|a| a.octets()).collect();
+        let found = mp_next_hop(Family::Ipv6Unicast, &field, false);
+        assert_eq!(mp_next_hop(Family::Ipv4Unicast, &field, true), found, "RFC 8950");
+        assert_eq!(mp_next_hop(Family::Ipv4Unicast, &field, false), None, "not negotiated");
+        found
     };
     assert_eq!(hop(&[global]), Some(Some(global.into())));
     assert_eq!(hop(&[global, local]), Some(Some(global.into())));
     assert_eq!(hop(&[none, local]), Some(Some(local.into())));
     assert_eq!(hop(&[local, local]), Some(Some(local.into())));
     assert_eq!(hop(&[global, none]), Some(Some(global.into())));
+    assert_eq!(hop(&[local]), Some(Some(local.into())));
+    assert_eq!(hop(&[local, global]), Some(Some(global.into())));
     assert_eq!(hop(&[none]), Some(None));
+    assert_eq!(hop(&[none, none]), Some(None));
     assert_eq!(hop(&[global, local, local]), None);
     assert_eq!(hop(&[]), None);
+}
+
+#[test]
+fn our_link_local_address_goes_behind_our_global_one() {
+    let global: Ipv6Addr = "2001:db8::1".parse().unwrap();
+    let local: Ipv6Addr = "fe80::1".parse().unwrap();
+    let encoding = Encoding { link_local: Some((global, local)), ..Encoding::FOUR_OCTET };
+    let next_hop_of = |address: Ipv6Addr| {
+        let mut bytes = Vec::new();
+        let attributes = Attributes::originated(address.into());
+        encode_announcement(&attributes, &["2001:db8:9::/48".parse().unwrap()], &encoding, &mut bytes)
+            .unwrap();
+        // Behind the header, two lengths, the attribute's header and the family.
+        let length = usize::from(bytes[30]);
+        bytes[31..31 + length].to_vec()
+    };
+    assert_eq!(next_hop_of(global), [global.octets(), local.octets()].concat());
+    assert_eq!(next_hop_of(local), local.octets());
+    let third: Ipv6Addr = "2001:db8::3".parse().unwrap();
+    assert_eq!(next_hop_of(third), third.octets(), "somebody else's next hop");
+}
+
+#[test]
+fn ipv4_prefixes_take_an_ipv6_next_hop_only_where_it_was_negotiated() {
+    let attributes = Attributes::originated("2001:db8::1".parse().unwrap());
+    let mut out = Vec::new();
+    let nlri = ["10.20.0.0/16".parse().unwrap()];
+    assert!(
+        encode_announcement(&attributes, &nlri, &Encoding::FOUR_OCTET, &mut out).is_err() && out.is_empty()
+    );
+    let extended = Encoding { extended_next_hop: true, ..Encoding::FOUR_OCTET };
+    encode_announcement(&attributes, &nlri, &extended, &mut out).unwrap();
+    let body = frame(&out).unwrap().unwrap().body;
+    let update = Update::decode(body, &UpdateContext { extended_next_hop: true, ..IBGP }).unwrap();
+    assert_eq!(update.announced, [Announcement { attributes, prefixes: nlri.to_vec() }]);
+    let refused = Update::decode(body, &IBGP).unwrap_err();
+    assert_eq!((refused.code, refused.subcode), (3, 9), "RFC 7606 section 7.11");
+}
+
+#[test]
+fn large_communities_once_each() {
+    let one = [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3];
+    let two = [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 4];
+    let value = [two, one, two].concat();
+    let large = [&[0xe0, 32, 36][..], &value].concat();
+    let update = Update::decode(&body(&[], &[ORIGIN, AS_PATH, NEXT_HOP, &large], NLRI), &EBGP).unwrap();
+    let attributes = &update.announced[0].attributes;
+    let texts: Vec<_> = attributes.rare().large_communities.iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["1:2:4", "1:2:3"]);
+    let mut sent = Vec::new();
+    encode_announcement(attributes, &update.announced[0].prefixes, &Encoding::FOUR_OCTET, &mut sent).unwrap();
+    let expected = [&[0xe0, 32, 24][..], &two, &one].concat();
+    assert!(sent.windows(expected.len()).any(|window| window == expected), "Partial stays set");
 }
 
 #[test]
@@ -258,7 +327,7 @@ fn prefixes_of_other_families_are_ignored() {
 #[test]
 fn opaque_attributes_travel_byte_for_byte() {
     for flags in [0xc0u8, 0xd0, 0xe0, 0xf0] {
-        for code in (11..=255u8).filter(|code| ![14, 15, 17, 18].contains(code)) {
+        for code in (11..=255u8).filter(|code| ![14, 15, 17, 18, 32, 35].contains(code)) {
             for length in [0usize, 1, 255, 256, 1024] {
                 if length > 255 && flags & 0x10 == 0 {
                     continue;
@@ -275,7 +344,7 @@ fn opaque_attributes_travel_byte_for_byte() {
                 encode_announcement(
                     &first.announced[0].attributes,
                     &first.announced[0].prefixes,
-                    true,
+                    &Encoding::FOUR_OCTET,
                     &mut sent,
                 )
                 .unwrap();
@@ -296,7 +365,8 @@ fn attributes_that_leave_no_room_are_refused() {
     let mut attributes = Attributes::originated("10.0.0.1".parse().unwrap());
     attributes.change_rare(|rare| rare.opaque.push(Opaque { flags: 0xe0, code: 99, value: vec![0; 4060] }));
     let mut out = Vec::new();
-    let refused = encode_announcement(&attributes, &["10.20.0.0/16".parse().unwrap()], true, &mut out);
+    let refused =
+        encode_announcement(&attributes, &["10.20.0.0/16".parse().unwrap()], &Encoding::FOUR_OCTET, &mut out);
     assert!(refused.is_err() && out.is_empty());
 }
 
@@ -306,8 +376,7 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
     } else {
         (0x0100_0000u32..0xdfff_ffff).prop_map(|address| IpAddr::V4(address.into())).boxed()
     };
-    let opaque =
-        (prop::sample::select(vec![16u8, 23, 32, 35, 99]), prop::collection::vec(any::<u8>(), 0..300));
+    let opaque = (prop::sample::select(vec![16u8, 23, 99]), prop::collection::vec(any::<u8>(), 0..300));
     (
         (prop::sample::select(vec![Origin::Igp, Origin::Egp, Origin::Incomplete]), next_hop),
         prop::collection::vec(1u32.., 0..300),
@@ -315,7 +384,11 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
         prop::option::of((1u32.., any::<u32>())),
         prop::collection::vec(any::<u32>().prop_map(Community), 0..20),
         (any::<Option<u32>>(), prop::collection::vec(any::<u32>(), 0..4)),
-        prop::option::of(opaque),
+        (
+            prop::option::of(opaque),
+            prop::collection::btree_set(any::<(u32, u32, u32)>(), 0..20),
+            any::<Option<u32>>(),
+        ),
     )
         .prop_map(
             |(
@@ -325,7 +398,7 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
                 aggregator,
                 communities,
                 reflected,
-                opaque,
+                (opaque, large, only_to_customer),
             )| {
                 let mut attributes = Attributes::originated(next_hop);
                 attributes.origin = origin;
@@ -337,6 +410,9 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
                     rare.aggregator = aggregator.map(|(asn, id)| Aggregator { asn, router_id: id.into() });
                     rare.originator_id = reflected.0.map(Into::into);
                     rare.cluster_list = reflected.1.into_iter().map(Into::into).collect();
+                    rare.large_communities =
+                        large.into_iter().map(|(a, b, c)| LargeCommunity(a, b, c)).collect();
+                    rare.only_to_customer = only_to_customer;
                     let flags = |value: &[u8]| if value.len() > 255 { 0xf0 } else { 0xe0 };
                     rare.opaque.extend(opaque.map(|(code, value)| Opaque {
                         flags: flags(&value),
@@ -349,36 +425,59 @@ fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
         )
 }
 
-fn prefixes(v6: bool) -> impl Strategy<Value = Vec<IpNet>> {
+fn prefixes(v6: bool, path_ids: bool) -> impl Strategy<Value = Vec<Nlri>> {
     prop::collection::vec(
-        (any::<u128>(), 0u8..=128).prop_map(move |(address, bits)| {
+        (any::<u128>(), 0u8..=128, any::<u32>()).prop_map(move |(address, bits, path_id)| {
             let net = if v6 {
                 IpNet::new(IpAddr::V6(address.into()), bits)
             } else {
                 IpNet::new(IpAddr::V4(u32::try_from(address >> 96).unwrap().into()), bits % 33)
             };
-            net.unwrap().trunc()
+            Nlri { prefix: net.unwrap().trunc(), path_id: if path_ids { path_id } else { 0 } }
         }),
         1..1200,
     )
 }
 
-fn example() -> impl Strategy<Value = (Attributes, Vec<IpNet>)> {
-    any::<bool>().prop_flat_map(|v6| (attributes(v6), prefixes(v6)))
+/// Attributes, prefixes that may have them, and a session that may carry them.
+fn example() -> impl Strategy<Value = (Attributes, Vec<Nlri>, Encoding)> {
+    any::<(bool, bool, bool, bool)>().prop_flat_map(|(v6_next_hop, v6, path_ids, four_octet)| {
+        // IPv6 prefixes cannot have an IPv4 next hop.
+        let v6 = v6 && v6_next_hop;
+        let encoding = Encoding {
+            four_octet,
+            add_path: if path_ids { Families::ALL } else { Families::NONE },
+            extended_next_hop: v6_next_hop && !v6,
+            link_local: None,
+        };
+        (attributes(v6_next_hop), prefixes(v6, path_ids), Just(encoding))
+    })
+}
+
+/// How the far side reads what was written so.
+fn reading(encoding: &Encoding) -> UpdateContext {
+    UpdateContext {
+        four_octet: encoding.four_octet,
+        add_path: encoding.add_path,
+        extended_next_hop: encoding.extended_next_hop,
+        ..IBGP
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn announcements_round_trip((attributes, prefixes) in example(), four_octet: bool) {
-        let context = UpdateContext { four_octet, ..IBGP };
+    fn announcements_round_trip((attributes, prefixes, encoding) in example()) {
+        let encoded = EncodedAttributes::new(&attributes, &encoding).unwrap();
         let mut left = prefixes.as_slice();
         while !left.is_empty() {
             let mut bytes = Vec::new();
-            let count = encode_announcement(&attributes, left, four_octet, &mut bytes).unwrap();
+            let count = encoded.encode(left, &mut bytes).unwrap();
             prop_assert!(bytes.len() <= MAX_MESSAGE_LENGTH);
-            let update = Update::decode(frame(&bytes).unwrap().unwrap().body, &context).unwrap();
+            let message = frame(&bytes).unwrap().unwrap();
+            prop_assert_eq!(message.wire_length(), bytes.len());
+            let update = Update::decode(message.body, &reading(&encoding)).unwrap();
             prop_assert_eq!(&update.faults, &vec![]);
             prop_assert_eq!(&update.announced[0].attributes, &attributes);
             prop_assert_eq!(&update.announced[0].prefixes[..], &left[..count]);
@@ -387,12 +486,15 @@ proptest! {
     }
 
     #[test]
-    fn withdrawals_round_trip((_, prefixes) in example()) {
+    fn withdrawals_round_trip((_, prefixes, encoding) in example()) {
         let mut left = prefixes.as_slice();
         while !left.is_empty() {
             let mut bytes = Vec::new();
-            let count = encode_withdrawal(left, &mut bytes).unwrap();
-            let update = Update::decode(frame(&bytes).unwrap().unwrap().body, &IBGP).unwrap();
+            let count = encode_withdrawal(left, &encoding, &mut bytes).unwrap();
+            prop_assert!(bytes.len() <= MAX_MESSAGE_LENGTH);
+            let message = frame(&bytes).unwrap().unwrap();
+            prop_assert_eq!(message.wire_length(), bytes.len());
+            let update = Update::decode(message.body, &reading(&encoding)).unwrap();
             prop_assert_eq!(&update.withdrawn[..], &left[..count]);
             left = &left[count..];
         }
@@ -409,15 +511,18 @@ proptest! {
         let _ = RouteRefresh::decode(&bytes);
         for context in [EBGP, IBGP] {
             let _ = Update::decode(&bytes, &UpdateContext { four_octet, ..context });
+            let session = UpdateContext { add_path: Families::ALL, extended_next_hop: true, ..context };
+            let _ = Update::decode(&bytes, &session);
         }
     }
 
     #[test]
-    fn flipped_bytes_never_panic((attributes, prefixes) in example(), at: usize, value: u8) {
+    fn flipped_bytes_never_panic((attributes, prefixes, encoding) in example(), at: usize, value: u8) {
         let mut bytes = Vec::new();
-        encode_announcement(&attributes, &prefixes[..1], true, &mut bytes).unwrap();
+        encode_announcement(&attributes, &prefixes[..1], &encoding, &mut bytes).unwrap();
         let at = HEADER_LENGTH + at % (bytes.len() - HEADER_LENGTH);
         bytes[at] = value;
         let _ = Update::decode(&bytes[HEADER_LENGTH..], &EBGP);
+        let _ = Update::decode(&bytes[HEADER_LENGTH..], &reading(&encoding));
     }
 }

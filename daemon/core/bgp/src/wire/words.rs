@@ -1,8 +1,8 @@
-//! Capabilities in words, for showing.
+//! Capabilities and ORIGIN in words, for showing.
 
 use std::fmt;
 
-use super::{AddPathMode, Capability};
+use super::{AddPathMode, Capability, Origin};
 use crate::Family;
 
 impl fmt::Display for Capability {
@@ -43,6 +43,16 @@ impl fmt::Display for Capability {
                 value.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
         }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Igp => "igp",
+            Self::Egp => "egp",
+            Self::Incomplete => "incomplete",
+        })
     }
 }
 
