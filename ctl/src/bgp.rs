@@ -11,11 +11,9 @@ use crate::page::{Cell, Page, Tone};
 use crate::text;
 use crate::watch::{Client, Question};
 
-/// Asks for all neighbors, or for the one of this name or address.
-#[derive(Clone, Debug)]
-pub(crate) struct Query {
-    pub(crate) name: Option<String>,
-}
+/// Asks for all neighbors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Query;
 
 impl Question for Query {
     type Answer = wire::ListBgpNeighborsResponse;
@@ -26,17 +24,12 @@ impl Question for Query {
     }
 
     fn document(&self, answer: Self::Answer) -> Result<NeighborsDocument, Failure> {
-        let mut document = NeighborsDocument {
+        Ok(NeighborsDocument {
             schema: "isthmus.v1/bgp-neighbors",
             local_asn: (answer.local_asn != 0).then_some(answer.local_asn),
             router_id: text::known(answer.router_id),
             neighbors: answer.neighbors.into_iter().map(Neighbor::from).collect(),
-            in_detail: self.name.is_some(),
-        };
-        if let Some(name) = &self.name {
-            document.keep(name)?;
-        }
-        Ok(document)
+        })
     }
 }
 
@@ -48,8 +41,6 @@ pub(crate) struct NeighborsDocument {
     local_asn: Option<u32>,
     router_id: Option<String>,
     neighbors: Vec<Neighbor>,
-    #[serde(skip)]
-    in_detail: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -99,29 +90,11 @@ impl From<wire::BgpNeighbor> for Neighbor {
     }
 }
 
-impl NeighborsDocument {
-    fn keep(&mut self, name: &str) -> Result<(), Failure> {
-        let known = self.neighbors.iter().map(|neighbor| neighbor.name.clone()).collect::<Vec<_>>();
-        self.neighbors.retain(|neighbor| neighbor.name == name || neighbor.address == name);
-        if self.neighbors.is_empty() {
-            return Err(Failure::failed(format!("no BGP neighbor has the name or address {name}"))
-                .with_help(format!("the neighbors are: {}", text::or_dash(&known.join(", ")))));
-        }
-        Ok(())
-    }
-}
-
 impl Document for NeighborsDocument {
     fn lay_out(&self, now: Moment, page: &mut Page) {
         let Some(asn) = self.local_asn else { return page.line("no BGP speaker is configured") };
         page.line(format!("local AS {asn}, router ID {}", self.router_id.as_deref().unwrap_or("-")));
         page.line("");
-        if self.in_detail {
-            for neighbor in &self.neighbors {
-                neighbor.lay_out(now, page);
-            }
-            return;
-        }
         let header = ["NAME", "ADDRESS", "ASN", "STATE", "SINCE", "RECEIVED", "ACCEPTED", "SENT", "REASON"];
         page.table(header, self.neighbors.iter().map(|neighbor| neighbor.row(now)), "no BGP neighbors");
     }
@@ -133,46 +106,13 @@ impl Neighbor {
             self.name.as_str().into(),
             self.address.as_str().into(),
             u64::from(self.remote_asn).into(),
-            self.state_cell(),
+            state_cell(&self.state),
             age(self.state_since, now).into(),
             self.prefixes_received.into(),
             self.prefixes_accepted.into(),
             self.prefixes_sent.into(),
             self.reason().into(),
         ]
-    }
-
-    fn lay_out(&self, now: Moment, page: &mut Page) {
-        let timers = format!(
-            "{}, keepalive {}",
-            text::milliseconds(self.hold_time_ms),
-            text::milliseconds(self.keepalive_ms)
-        );
-        let prefixes = format!(
-            "{} received, {} accepted, {} sent",
-            self.prefixes_received, self.prefixes_accepted, self.prefixes_sent
-        );
-        page.facts([
-            ("Name", self.name.as_str().into()),
-            ("Address", self.address.as_str().into()),
-            ("Local address", self.local_address.as_deref().unwrap_or("").into()),
-            ("Remote AS", u64::from(self.remote_asn).into()),
-            ("Remote router ID", self.remote_router_id.as_deref().unwrap_or("").into()),
-            ("State", self.state_cell()),
-            ("Reason", self.state_reason.as_str().into()),
-            ("Since", age(self.state_since, now).into()),
-            ("Times established", self.established_count.into()),
-            ("Last error", self.last_error.as_deref().unwrap_or("").into()),
-            ("Families", self.families.join(", ").into()),
-            ("Hold time", timers.into()),
-            ("Prefixes", prefixes.into()),
-            ("Messages", format!("{} received, {} sent", self.messages_received, self.messages_sent).into()),
-        ]);
-    }
-
-    fn state_cell(&self) -> Cell {
-        let tone = if self.state == "Established" { Tone::Good } else { Tone::Bad };
-        Cell::new(&self.state, tone)
     }
 
     /// Why it is in this state; of a session that is not up, else what last went wrong.
@@ -182,4 +122,9 @@ impl Neighbor {
         }
         &self.state_reason
     }
+}
+
+pub(crate) fn state_cell(state: &str) -> Cell {
+    let tone = if state == "Established" { Tone::Good } else { Tone::Bad };
+    Cell::new(state, tone)
 }

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
 use crate::audit::AuditVerb;
+use crate::events::Since;
 use crate::failure::Failure;
 
 const EXIT_CODES: &str =
@@ -92,6 +93,18 @@ pub(crate) enum Noun {
     Bgp {
         #[command(subcommand)]
         verb: BgpVerb,
+    },
+    /// What happened on the node since it was started, as far as it is kept: the last 4096 lines of its log at INFO and above.
+    Events {
+        /// Only what happened since then: 10m, or 2026-06-01T12:00:00Z.
+        #[arg(long, value_name = "SPAN|TIME")]
+        since: Option<Since>,
+        /// Only of this part of the daemon: bgp, bfd, tunnel, fib, identity, api, app.
+        #[arg(long, value_name = "NAME")]
+        subsystem: Option<String>,
+        /// Go on with what happens, until interrupted; JSON is one document a line.
+        #[arg(long)]
+        follow: bool,
     },
     /// Every certificate that the node holds or trusts.
     Certs {
@@ -202,6 +215,62 @@ pub(crate) enum BgpVerb {
         /// Only the neighbor of this name or address, in detail.
         name: Option<String>,
     },
+    /// Routes: those that neighbors sent, those that they were told, or those that are used; with every attribute in JSON.
+    Rib {
+        /// Which of them.
+        #[arg(value_enum)]
+        table: RibTable,
+        /// Only this prefix; an address means its host prefix.
+        #[arg(value_parser = prefix)]
+        prefix: Option<IpNet>,
+        /// What the prefix covers, too.
+        #[arg(long, requires = "prefix")]
+        longer: bool,
+        /// Only from, or to, the neighbor of this name or address.
+        #[arg(long, value_name = "NAME")]
+        neighbor: Option<String>,
+    },
+    /// Ends a session, which starts again at once (Cease/Administrative Reset), and any hold-down.
+    Clear {
+        /// Name or address of the neighbor; "all" for every one.
+        #[arg(value_name = "NAME|all")]
+        neighbor: String,
+        /// Leave the session alone: judge what the neighbor sent again, send it everything again, or both.
+        #[arg(long, value_enum, value_name = "DIRECTION")]
+        soft: Option<Soft>,
+    },
+}
+
+/// The tables of RFC 4271 section 3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RibTable {
+    /// What neighbors sent, used or not, and why not.
+    In,
+    /// What neighbors were told.
+    Out,
+    /// What is used.
+    Best,
+}
+
+impl RibTable {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+            Self::Best => "best",
+        }
+    }
+}
+
+/// Directions of a soft reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Soft {
+    /// Judge what the neighbor sent again.
+    In,
+    /// Send the neighbor everything again.
+    Out,
+    /// Both.
+    Both,
 }
 
 #[derive(Debug, Subcommand)]
@@ -414,7 +483,9 @@ impl Noun {
             Self::Status { exit_code } => !exit_code,
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
             Self::Peers | Self::Fabric { .. } | Self::Tunnel { verb: None } => true,
-            Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
+            Self::Bgp { verb } => !matches!(verb, BgpVerb::Clear { .. }),
+            Self::Routes { .. } | Self::Certs { verb: None } => true,
+            Self::Events { follow, .. } => !follow,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
             Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,
             Self::Audit { .. } | Self::Token { .. } | Self::Generate { .. } => false,

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The largest answer that is taken: room for a million routes, a bound against a daemon gone wrong.
-const LARGEST_ANSWER: usize = 512 << 20;
+pub(crate) const LARGEST_ANSWER: usize = 512 << 20;
 
 /// A unix socket that a daemon listens on, with the words to talk about it.
 #[derive(Clone, Debug)]

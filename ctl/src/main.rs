@@ -5,12 +5,16 @@
 
 mod audit;
 mod bgp;
+mod bgp_clear;
+mod bgp_neighbor;
+mod bgp_rib;
 mod certs;
 mod certs_doctor;
 mod certs_inspect;
 mod cli;
 mod client;
 mod config;
+mod events;
 mod fabric;
 mod failure;
 mod generate;
@@ -23,6 +27,7 @@ mod peers;
 mod rotate;
 mod rotate_status;
 mod routes;
+mod routes_why;
 mod status;
 mod svid;
 mod svid_files;
@@ -74,9 +79,25 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Noun::Tunnel { verb: Some(TunnelVerb::Offload { .. }) } => ask.show(&offloads::Query),
         Noun::Routes { prefix, verb: None } => ask.show(&routes::Query { prefix }),
         Noun::Routes { verb: Some(RoutesVerb::Why { address }), .. } => {
-            ask.show(&routes::WhyQuery { address })
+            ask.show(&routes_why::Query { address })
         }
-        Noun::Bgp { verb: BgpVerb::Neighbors { name } } => ask.show(&bgp::Query { name }),
+        Noun::Bgp { verb: BgpVerb::Neighbors { name: None } } => ask.show(&bgp::Query),
+        Noun::Bgp { verb: BgpVerb::Neighbors { name: Some(name) } } => {
+            ask.show(&bgp_neighbor::Query { name })
+        }
+        Noun::Bgp { verb: BgpVerb::Rib { table, prefix, longer, neighbor } } => {
+            ask.show(&bgp_rib::Query { table, prefix, longer, neighbor })
+        }
+        Noun::Bgp { verb: BgpVerb::Clear { neighbor, soft } } => {
+            ask.show(&bgp_clear::Order { neighbor, soft })
+        }
+        Noun::Events { since, subsystem, follow } => {
+            let query = events::Query { since, subsystem };
+            match follow {
+                true => query.follow(&client::Server::control(&arguments.socket), &output),
+                false => ask.show(&query),
+            }
+        }
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Certs { verb: Some(CertsVerb::Doctor(doctor)) } => certs_doctor::doctor(&output, &doctor),

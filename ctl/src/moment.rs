@@ -8,7 +8,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::text;
 
-/// A point in time to the second, within the years that RFC 3339 can write.
+/// A point in time, as a rule to the second, within the years that RFC 3339 can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(OffsetDateTime);
 
@@ -17,6 +17,12 @@ impl Moment {
     pub(crate) fn from_unix(seconds: i64) -> Option<Self> {
         let moment = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
         (seconds != 0 && (0..=9999).contains(&moment.year())).then_some(Self(moment))
+    }
+
+    /// From milliseconds since the Unix epoch, to the millisecond; nothing where [`Moment::from_unix`] has nothing.
+    pub(crate) fn from_unix_milliseconds(milliseconds: i64) -> Option<Self> {
+        let moment = OffsetDateTime::from_unix_timestamp_nanos(i128::from(milliseconds) * 1_000_000).ok()?;
+        (milliseconds != 0 && (0..=9999).contains(&moment.year())).then_some(Self(moment))
     }
 
     /// The present.
@@ -41,6 +47,14 @@ impl Moment {
 
     fn seconds_after(self, earlier: Self) -> u64 {
         u64::try_from(self.0.unix_timestamp() - earlier.0.unix_timestamp()).unwrap_or(0)
+    }
+
+    /// RFC 3339 with three digits of the second in any case, so that moments stand below each other.
+    pub(crate) fn to_millisecond(self) -> String {
+        let moment = self.0;
+        let (date, time) = (moment.date(), moment.time());
+        let (hour, minute, second, millisecond) = time.as_hms_milli();
+        format!("{date}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z")
     }
 
     fn rfc3339(self) -> String {
@@ -90,6 +104,16 @@ mod tests {
         assert_eq!(at(4_000).distance(at(400)), "in 1h");
         assert_eq!(at(100).distance(at(112)), "12s ago");
         assert_eq!(age(None, at(1)), "-");
+    }
+
+    #[test]
+    fn events_have_milliseconds() {
+        let moment = Moment::from_unix_milliseconds(1_700_000_000_050).expect("in range");
+        assert_eq!(moment.to_millisecond(), "2023-11-14T22:13:20.050Z");
+        assert_eq!(serde_json::to_string(&moment).expect("plain"), "\"2023-11-14T22:13:20.05Z\"");
+        assert_eq!(at(1_700_000_000).to_millisecond(), "2023-11-14T22:13:20.000Z");
+        assert_eq!(Moment::from_unix_milliseconds(i64::MIN), None);
+        assert_eq!(Moment::from_unix_milliseconds(0), None);
     }
 
     #[test]

@@ -62,6 +62,18 @@ impl Output {
         }
     }
 
+    /// Prints one part of an answer that has no end, after the others: one JSON document a line.
+    ///
+    /// # Errors
+    /// As [`Output::print`].
+    pub(crate) fn append(&self, document: &impl Document) -> Result<(), Failure> {
+        let text = self.render(document, CompactFormatter);
+        match self.format {
+            Format::Yaml => write_out(&format!("---\n{text}")),
+            Format::Json | Format::Table => write_out(&text),
+        }
+    }
+
     fn render(&self, document: &impl Document, json: impl Formatter) -> String {
         match self.format {
             Format::Table => {

@@ -1,6 +1,4 @@
-//! `isthmusctl routes` and `routes why`: where traffic goes, and the reasons.
-
-use std::net::IpAddr;
+//! `isthmusctl routes`: where traffic goes.
 
 use ipnet::IpNet;
 use isthmus_proto::control as wire;
@@ -35,30 +33,6 @@ impl Question for Query {
     }
 }
 
-/// Asks what happens to a packet to one address.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WhyQuery {
-    pub(crate) address: IpAddr,
-}
-
-impl Question for WhyQuery {
-    type Answer = wire::ExplainRouteResponse;
-    type Document = WhyDocument;
-
-    async fn ask(&self, client: &mut Client) -> Result<Response<Self::Answer>, Status> {
-        client.explain_route(wire::ExplainRouteRequest { address: self.address.to_string() }).await
-    }
-
-    fn document(&self, answer: Self::Answer) -> Result<WhyDocument, Failure> {
-        Ok(WhyDocument {
-            schema: "isthmus.v1/route-explanation",
-            address: self.address.to_string(),
-            route: answer.route.map(Route::from),
-            steps: answer.steps,
-        })
-    }
-}
-
 /// Schema `isthmus.v1/routes`.
 #[derive(Debug, Serialize)]
 pub(crate) struct RoutesDocument {
@@ -66,17 +40,8 @@ pub(crate) struct RoutesDocument {
     routes: Vec<Route>,
 }
 
-/// Schema `isthmus.v1/route-explanation`; no `route` means that nothing leads there.
 #[derive(Debug, Serialize)]
-pub(crate) struct WhyDocument {
-    schema: &'static str,
-    address: String,
-    route: Option<Route>,
-    steps: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Route {
+pub(crate) struct Route {
     prefix: String,
     source: String,
     candidates: Vec<Candidate>,
@@ -157,29 +122,8 @@ impl Document for RoutesDocument {
     }
 }
 
-impl Document for WhyDocument {
-    fn lay_out(&self, _: Moment, page: &mut Page) {
-        match &self.route {
-            Some(route) => {
-                lay_out_routes(std::slice::from_ref(route), page);
-                // Any other state's reason is in the table already.
-                if route.kernel.state == KernelState::Installed && !route.kernel.reason.is_empty() {
-                    page.line(format!("kernel route {}: {}", route.kernel.state.word(), route.kernel.reason));
-                }
-            }
-            None => page.line(format!("no route to {}", self.address)),
-        }
-        if !self.steps.is_empty() {
-            page.line("");
-        }
-        for (index, step) in self.steps.iter().enumerate() {
-            page.line(format!("{}. {step}", index + 1));
-        }
-    }
-}
-
 /// One row for each path; the prefix is repeated so that each row stands alone under `grep`.
-fn lay_out_routes(routes: &[Route], page: &mut Page) {
+pub(crate) fn lay_out_routes(routes: &[Route], page: &mut Page) {
     let header = ["PREFIX", "SOURCE", "PEER", "NEXT HOP", "NEIGHBOR", "AS PATH", "STATE", "WHY", "KERNEL"];
     page.table(header, routes.iter().flat_map(Route::rows), "no routes");
 }
@@ -214,6 +158,16 @@ impl Candidate {
             (false, true) => Cell::new("usable", Tone::Plain),
             (false, false) => Cell::new("unusable", Tone::Warning),
         }
+    }
+}
+
+impl Route {
+    /// What the table does not say: the reason for a kernel route that is there.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let Kernel { state, reason } = &self.kernel;
+        // Any other state's reason is in the table already.
+        let said = *state == KernelState::Installed && !reason.is_empty();
+        said.then(|| format!("kernel route {}: {reason}", state.word()))
     }
 }
 

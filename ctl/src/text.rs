@@ -56,6 +56,15 @@ pub(crate) fn milliseconds(count: u64) -> String {
     if count == 0 || !count.is_multiple_of(1000) { format!("{count}ms") } else { span(count / 1000) }
 }
 
+/// Bytes as lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// A count of bytes with a binary unit: "512 B", "1.5 KiB".
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

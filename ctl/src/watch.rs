@@ -5,7 +5,9 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
+use isthmus_proto::bgp::bgp_client::BgpClient;
 use isthmus_proto::control::control_client::ControlClient;
+use isthmus_proto::events::events_client::EventsClient;
 use isthmus_proto::fabric::fabric_client::FabricClient;
 use isthmus_proto::rotation::rotation_client::RotationClient;
 use tokio::runtime;
@@ -27,6 +29,10 @@ pub(crate) struct Client {
     pub(crate) rotation: RotationClient<Channel>,
     /// Keys and peers of the fabric.
     pub(crate) fabric: FabricClient<Channel>,
+    /// The BGP speaker in detail.
+    pub(crate) bgp: BgpClient<Channel>,
+    /// What happened.
+    pub(crate) events: EventsClient<Channel>,
 }
 
 impl Client {
@@ -34,7 +40,9 @@ impl Client {
     pub(crate) fn new(channel: Channel) -> Self {
         let control = client::control(channel.clone());
         let rotation = RotationClient::new(channel.clone());
-        Self { control, rotation, fabric: FabricClient::new(channel) }
+        let events = EventsClient::new(channel.clone()).max_decoding_message_size(client::LARGEST_ANSWER);
+        let bgp = BgpClient::new(channel.clone()).max_decoding_message_size(client::LARGEST_ANSWER);
+        Self { control, rotation, bgp, events, fabric: FabricClient::new(channel) }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod bgp;
 pub mod config;
 mod connections;
 mod descriptors;
+pub mod events;
 pub mod fib;
 pub mod identity;
 mod leash;

@@ -3,7 +3,8 @@
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use isthmusd::{app, config};
+use isthmusd::{app, config, events};
+use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 /// The Isthmus daemon: tunnels, BGP, kernel routes, SPIFFE identities.
 #[derive(Parser)]
@@ -54,8 +55,9 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stdout(), "{}: ok", arguments.config.display());
         return ExitCode::SUCCESS;
     }
-    start_logging(arguments.log);
-    match run(config) {
+    let journal = events::Journal::new();
+    start_logging(arguments.log, journal.clone());
+    match run(config, journal) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -69,21 +71,21 @@ fn refuse(error: config::Error) -> ExitCode {
     ExitCode::from(INVALID_CONFIG)
 }
 
-fn start_logging(format: LogFormat) {
+fn start_logging(format: LogFormat, journal: events::Journal) {
     let filter = std::env::var("ISTHMUS_LOG").unwrap_or_else(|_| DEFAULT_FILTER.into());
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
     let to_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = to_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
+    let log = match format {
+        LogFormat::Text => log.with_filter(filter).boxed(),
+        LogFormat::Json => log.json().with_filter(filter).boxed(),
+    };
+    tracing_subscriber::registry().with(log).with(events::layer(journal)).init();
 }
 
 /// Control work is light and the packet path has threads of its own, so two workers do.
-fn run(config: config::Config) -> anyhow::Result<()> {
+fn run(config: config::Config, journal: events::Journal) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(app::run(config))
+    runtime.block_on(app::run(config, journal))
 }

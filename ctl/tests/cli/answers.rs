@@ -34,6 +34,7 @@ pub(crate) fn healthy() -> Answers {
                 "10.20.0.0/16 is the longest prefix that covers 10.20.3.4".to_owned(),
                 "azure-gw1 carries it: the only live path".to_owned(),
             ],
+            ..ExplainRouteResponse::default()
         },
         neighbors: ListBgpNeighborsResponse {
             local_asn: 4_200_000_001,
@@ -41,6 +42,11 @@ pub(crate) fn healthy() -> Answers {
             neighbors: vec![established(), idle()],
         },
         certificates: ListCertificatesResponse { certificates: vec![root(), svid()] },
+        neighbor: crate::bgp::detail(),
+        rib: crate::bgp::pages(),
+        cleared: Default::default(),
+        explained: Default::default(),
+        events: Default::default(),
         refusal: None,
     }
 }

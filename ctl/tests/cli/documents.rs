@@ -6,7 +6,7 @@ use crate::answers::{self, THEN};
 use crate::run;
 use crate::server::{Answers, Server};
 
-const NOUNS: [(&str, &str); 9] = [
+const NOUNS: [(&str, &str); 13] = [
     ("status", "isthmus.v1/status"),
     ("peers", "isthmus.v1/peers"),
     ("tunnel", "isthmus.v1/tunnel"),
@@ -15,7 +15,11 @@ const NOUNS: [(&str, &str); 9] = [
     ("routes", "isthmus.v1/routes"),
     ("routes why 10.20.3.4", "isthmus.v1/route-explanation"),
     ("bgp neighbors", "isthmus.v1/bgp-neighbors"),
+    ("bgp neighbors azure-gw1", "isthmus.v1/bgp-neighbor"),
+    ("bgp rib best", "isthmus.v1/bgp-rib"),
+    ("bgp clear azure-gw1", "isthmus.v1/bgp-clear"),
     ("certs", "isthmus.v1/certs"),
+    ("events", "isthmus.v1/events"),
 ];
 
 fn json(server: &Server, arguments: &str) -> Value {
@@ -203,9 +207,8 @@ fn a_daemon_that_does_not_tell_the_mtu_of_a_peer_leaves_it_open() {
 #[test]
 fn durations_are_numbers_with_their_unit_in_the_name() {
     let server = Server::start(answers::healthy());
-    let neighbor = &json(&server, "bgp neighbors azure-gw1")["neighbors"][0];
+    let neighbor = &json(&server, "bgp neighbors")["neighbors"][0];
     assert_eq!((&neighbor["hold_time_ms"], &neighbor["keepalive_ms"]), (&9_000.into(), &3_000.into()));
-    assert_eq!(json(&server, "bgp neighbors azure-gw1")["neighbors"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]

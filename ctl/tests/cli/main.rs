@@ -1,9 +1,11 @@
 //! The real binary against a server with canned answers on a unix socket: what it prints, where, and how it exits.
 
 mod answers;
+mod bgp;
 mod doctor;
 mod documents;
 mod ending;
+mod events;
 mod hostile;
 mod nouns;
 mod server;

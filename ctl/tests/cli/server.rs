@@ -4,8 +4,15 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use isthmus_proto::bgp::bgp_server::{Bgp, BgpServer};
+use isthmus_proto::bgp::{
+    BgpNeighborDetail, ClearBgpRequest, ClearBgpResponse, ExplainBgpRequest, ExplainBgpResponse,
+    ListRibRequest, RibPage, ShowBgpNeighborRequest,
+};
 use isthmus_proto::control::control_server::{Control, ControlServer};
 use isthmus_proto::control::*;
+use isthmus_proto::events::events_server::{Events, EventsServer};
+use isthmus_proto::events::{EventBatch, ListEventsRequest};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
@@ -24,6 +31,12 @@ pub(crate) struct Answers {
     pub(crate) why: ExplainRouteResponse,
     pub(crate) neighbors: ListBgpNeighborsResponse,
     pub(crate) certificates: ListCertificatesResponse,
+    pub(crate) neighbor: BgpNeighborDetail,
+    /// In order; a cursor is the number of the next one.
+    pub(crate) rib: Vec<RibPage>,
+    pub(crate) cleared: ClearBgpResponse,
+    pub(crate) explained: ExplainBgpResponse,
+    pub(crate) events: EventBatch,
     /// Answers every request with this instead.
     pub(crate) refusal: Option<Status>,
 }
@@ -44,14 +57,16 @@ impl Server {
     /// Starts in a directory where another has run before.
     pub(crate) fn start_in(directory: TempDir, answers: Answers) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let service = Canned { answers, asked: asked.clone() };
+        let service = Arc::new(Canned { answers, asked: asked.clone() });
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = StdListener::bind(directory.path().join("isthmusd.sock")).expect("a free path");
         listener.set_nonblocking(true).expect("a socket");
         runtime.spawn(async move {
             let incoming = UnixListenerStream::new(UnixListener::from_std(listener).expect("non-blocking"));
             TonicServer::builder()
-                .add_service(ControlServer::new(service))
+                .add_service(ControlServer::from_arc(service.clone()))
+                .add_service(BgpServer::from_arc(service.clone()))
+                .add_service(EventsServer::from_arc(service))
                 .serve_with_incoming(incoming)
                 .await
         });
@@ -154,5 +169,52 @@ impl Control for Canned {
         _: Request<ListCertificatesRequest>,
     ) -> Result<Response<ListCertificatesResponse>, Status> {
         self.reply("certificates", &self.answers.certificates)
+    }
+}
+
+#[tonic::async_trait]
+impl Events for Canned {
+    async fn list(&self, request: Request<ListEventsRequest>) -> Result<Response<EventBatch>, Status> {
+        let ListEventsRequest { since_ms, subsystem } = request.into_inner();
+        self.reply(format!("{since_ms} {subsystem}"), &self.answers.events)
+    }
+
+    type FollowStream = tokio_stream::Once<Result<EventBatch, Status>>;
+
+    async fn follow(
+        &self,
+        request: Request<ListEventsRequest>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let batch = self.list(request).await?.into_inner();
+        Ok(Response::new(tokio_stream::once(Ok(batch))))
+    }
+}
+
+#[tonic::async_trait]
+impl Bgp for Canned {
+    async fn show_neighbor(
+        &self,
+        request: Request<ShowBgpNeighborRequest>,
+    ) -> Result<Response<BgpNeighborDetail>, Status> {
+        self.reply(request.into_inner().neighbor, &self.answers.neighbor)
+    }
+
+    async fn clear(&self, request: Request<ClearBgpRequest>) -> Result<Response<ClearBgpResponse>, Status> {
+        let request = request.into_inner();
+        self.reply(format!("{:?} {}", request.kind(), request.neighbor), &self.answers.cleared)
+    }
+
+    async fn list_rib(&self, request: Request<ListRibRequest>) -> Result<Response<RibPage>, Status> {
+        let request = request.into_inner();
+        let ListRibRequest { prefix, longer, neighbor, after, .. } = &request;
+        let page = self.answers.rib.get(after.parse().unwrap_or(0)).cloned().unwrap_or_default();
+        self.reply(format!("{:?} {prefix} {longer} {neighbor} {after}", request.table()), &page)
+    }
+
+    async fn explain(
+        &self,
+        request: Request<ExplainBgpRequest>,
+    ) -> Result<Response<ExplainBgpResponse>, Status> {
+        self.reply(request.into_inner().address, &self.answers.explained)
     }
 }

@@ -117,30 +117,6 @@ onprem-gw1  10.99.0.9  64512       Active       -      0         0         0    
 }
 
 #[test]
-fn one_bgp_neighbor_in_detail_by_name_or_address() {
-    let expected = "\
-local AS 4200000001, router ID 10.99.0.1
-
-Name               azure-gw1
-Address            10.99.0.2
-Local address      10.99.0.1
-Remote AS          4200000002
-Remote router ID   10.99.0.2
-State              Established
-Reason             KEEPALIVE received
-Since              5d7h
-Times established  1
-Last error         -
-Families           ipv4-unicast, ipv6-unicast
-Hold time          9s, keepalive 3s
-Prefixes           12 received, 10 accepted, 4 sent
-Messages           2000 received, 2001 sent
-";
-    prints("bgp neighbors azure-gw1", expected);
-    prints("bgp neighbors 10.99.0.2", expected);
-}
-
-#[test]
 fn certs_say_what_expired() {
     let server = Server::start(answers::healthy());
     let table = run(&server.socket(), "certs").data();

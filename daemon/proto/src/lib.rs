@@ -28,6 +28,40 @@ pub mod control {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/isthmus.v1.bin");
 }
 
+/// The BGP speaker in detail, and orders to it: `Bgp` of `proto/bgp.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod bgp {
+    include!("gen/bgp.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/bgp.bin");
+}
+
+/// What happened on this node: `Events` of `proto/events.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is changed in proto/, never by hand"
+)]
+#[rustfmt::skip]
+pub mod events {
+    include!("gen/events.rs");
+
+    /// Encoded `FileDescriptorSet` of this service, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/events.bin");
+}
+
 /// What nodes ask of the issuers of their site: `Issuance` of `proto/issuance.proto`.
 #[allow(
     missing_docs,

@@ -35,7 +35,7 @@ fn root() -> PathBuf {
 fn generate(out: &Path) {
     let usual = "tonic_prost::ProstCodec";
     // Code of one package gets one name: the first go out of the way.
-    for module in ["fabric", "issuance", "rotation", "tokens"] {
+    for module in ["bgp", "events", "fabric", "issuance", "rotation", "tokens"] {
         compile(out, &[&format!("{module}.proto")], module, usual);
         fs::rename(out.join("isthmus.v1.rs"), out.join(format!("{module}.rs"))).expect(module);
     }

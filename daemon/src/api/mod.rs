@@ -2,15 +2,18 @@
 //!
 //! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node.
 //! Whoever may ask may also change what can be changed: `SetOffload` costs speed at most, until the next start; `Tokens` lets nodes join;
-//! `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these two are in the audit
+//! `Bgp` starts sessions again; `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these three are in the audit
 //! log, with who gave them, before they are carried out.
 
 mod bgp;
 mod certificates;
 mod config;
+mod contradictions;
+mod events;
 mod fabric;
 mod incoming;
 mod operator;
+mod orders;
 mod peers;
 mod rotation;
 mod routes;
@@ -27,6 +30,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use isthmus_proto::bgp::bgp_server::BgpServer;
 use isthmus_proto::control::{
     ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest, GetStatusResponse, GetTunnelRequest,
     GetTunnelResponse, ListBgpNeighborsRequest, ListBgpNeighborsResponse, ListCertificatesRequest,
@@ -34,6 +38,7 @@ use isthmus_proto::control::{
     SetOffloadRequest, SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
+use isthmus_proto::events::events_server::EventsServer;
 use isthmus_proto::fabric::fabric_server::FabricServer;
 use isthmus_proto::rotation::rotation_server::RotationServer;
 use isthmus_proto::tokens::tokens_server::TokensServer;
@@ -43,6 +48,7 @@ use tonic::{Request, Response, Status};
 pub use config::*;
 
 use crate::{
+    events::Journal,
     fib, identity,
     lifecycle::{CancellationToken, Readiness},
     routes::Board,
@@ -79,6 +85,8 @@ pub struct Parts {
     pub fib: Option<fib::Handle>,
     /// Certificates.
     pub identity: Option<identity::Handle>,
+    /// What happened so far.
+    pub events: Journal,
     /// The configuration file's fate.
     pub config: watch::Receiver<ConfigState>,
 }
@@ -131,12 +139,17 @@ pub async fn start(
     let rotation = RotationServer::new(rotation::Service { parts: parts.clone() });
     let tokens = TokensServer::new(tokens::Service { parts: parts.clone() });
     let fabric = FabricServer::new(fabric::Service { parts: parts.clone() });
+    let bgp = BgpServer::new(bgp::Service { parts: parts.clone() });
+    let events =
+        EventsServer::new(events::Service { journal: parts.events.clone(), shutdown: shutdown.clone() });
     let service = ControlServer::new(Service { parts }).max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .add_service(service)
         .add_service(rotation.max_decoding_message_size(rotation::MAX_ORDER_BYTES))
         .add_service(tokens.max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(bgp.max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(events.max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(fabric.max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(incoming::incoming(listener), shutdown.clone().cancelled_owned());
     Ok(tokio::spawn(async move {
@@ -214,6 +227,12 @@ fn epoch(time: SystemTime) -> i64 {
         Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
     }
+}
+
+/// Milliseconds since the epoch; 0 before it.
+fn epoch_milliseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(milliseconds(since)).unwrap_or(i64::MAX)
 }
 
 /// Milliseconds, saturating.

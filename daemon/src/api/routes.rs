@@ -18,14 +18,11 @@ use crate::{
     tunnel::State,
 };
 
-use super::Parts;
+use super::{Parts, contradictions};
 
 /// Every route within `prefix`; empty means all.
 pub(super) async fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResponse, Status> {
-    let within = match prefix {
-        "" => None,
-        text => Some(parse_prefix(text)?),
-    };
+    let within = parse_optional(prefix)?;
     let wanted = |prefix: &IpNet| within.is_none_or(|within| within.contains(prefix));
     let mut board = parts.board.snapshot();
     board.retain(|route| wanted(&route.prefix));
@@ -42,17 +39,40 @@ pub(super) async fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResp
 
 /// The route of one address, and the steps that lead to it.
 pub(super) async fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteResponse, Status> {
-    let address: IpAddr = address.parse().map_err(|_| {
-        Status::invalid_argument(format!("\"{}\" is not an IPv4 or IPv6 address", address.escape_debug()))
-    })?;
-    let Some(route) = parts.board.lookup(address) else {
+    let address = parse_address(address)?;
+    let left = left(parts, address);
+    let covering = parts.board.covering(address);
+    let view = View::new(parts, &covering).await;
+    let mut covering = covering.into_iter();
+    let Some(route) = covering.next() else {
         let steps =
             vec![format!("no prefix known to this node covers {address}; the kernel's own routes decide")];
-        return Ok(ExplainRouteResponse { route: None, steps });
+        let contradictions = left.iter().flat_map(contradictions::of).collect();
+        return Ok(ExplainRouteResponse { steps, contradictions, ..Default::default() });
     };
-    let view = View::new(parts, std::slice::from_ref(&route)).await;
     let message = view.message(&route);
-    Ok(ExplainRouteResponse { steps: steps(address, &route, &message), route: Some(message) })
+    let longer = left.filter(|left| longer(left, &message));
+    Ok(ExplainRouteResponse {
+        steps: steps(address, &route, &message),
+        less_specific: covering.map(|route| view.message(&route)).collect(),
+        contradictions: longer.iter().chain([&message]).flat_map(contradictions::of).collect(),
+        route: Some(message),
+    })
+}
+
+/// The longest kernel route to an address that an earlier run left and nobody has announced since.
+fn left(parts: &Parts, address: IpAddr) -> Option<RouteMessage> {
+    let states = parts.fib.as_ref().map(crate::fib::Handle::states).unwrap_or_default();
+    let stale = states
+        .iter()
+        .filter(|(prefix, state)| matches!(state, KernelState::Stale) && prefix.contains(&address));
+    stale.max_by_key(|(prefix, _)| prefix.prefix_len()).map(|(prefix, state)| orphan(prefix, state))
+}
+
+/// What the kernel follows instead, for it is longer.
+fn longer(left: &RouteMessage, route: &RouteMessage) -> bool {
+    let length = |route: &RouteMessage| route.prefix.parse::<IpNet>().map_or(0, |prefix| prefix.prefix_len());
+    length(left) > length(route)
 }
 
 /// A route that an earlier run left in the kernel and that nobody has announced since.
@@ -63,6 +83,17 @@ fn orphan(prefix: &IpNet, state: &KernelState) -> RouteMessage {
         candidates: Vec::new(),
         kernel: Some(kernel_route(Some(state))),
     }
+}
+
+pub(super) fn parse_address(text: &str) -> Result<IpAddr, Status> {
+    text.parse().map_err(|_| {
+        Status::invalid_argument(format!("\"{}\" is not an IPv4 or IPv6 address", text.escape_debug()))
+    })
+}
+
+/// `None` for an empty text.
+pub(super) fn parse_optional(text: &str) -> Result<Option<IpNet>, Status> {
+    if text.is_empty() { Ok(None) } else { parse_prefix(text).map(Some) }
 }
 
 fn parse_prefix(text: &str) -> Result<IpNet, Status> {
@@ -83,10 +114,22 @@ fn steps(address: IpAddr, route: &Route, message: &RouteMessage) -> Vec<String> 
     for candidate in &message.candidates {
         steps.push(format!("{} {}: {}", describe(candidate), fate(candidate), candidate.reason));
     }
+    steps.extend(now(&message.candidates));
     if let Some(kernel) = &message.kernel {
         steps.push(format!("kernel route: {}", describe_kernel(kernel)));
     }
     steps
+}
+
+/// What happens to a packet at this moment.
+fn now(candidates: &[Candidate]) -> Option<String> {
+    let carrying: Vec<_> =
+        candidates.iter().filter(|path| path.selected && path.usable).map(contradictions::name).collect();
+    match &carrying[..] {
+        [] => None,
+        [one] => Some(format!("packets go to {one} now")),
+        several => Some(format!("packets go to {} now, each flow to one of them", several.join(" or "))),
+    }
 }
 
 fn paths(count: usize) -> String {

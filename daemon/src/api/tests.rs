@@ -20,6 +20,7 @@ fn parts() -> Parts {
         speaker: None,
         fib: None,
         identity: None,
+        events: Journal::new(),
         config: watch::Sender::new(state).subscribe(),
     }
 }

@@ -9,7 +9,7 @@ use isthmus_proto::tokens::{
 use time::OffsetDateTime;
 use tonic::{Request, Response, Status};
 
-use super::{Parts, operator};
+use super::{Parts, operator, orders::blocking};
 use crate::identity::{
     self,
     enroll::{Record, TokenError},
@@ -64,11 +64,6 @@ impl Tokens for Service {
         }
         Err(Status::not_found("there is no unused join token of this id; `isthmusctl token list` shows all"))
     }
-}
-
-/// The disk may be slow; others are served meanwhile.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))
 }
 
 fn refused(error: identity::Error) -> Status {

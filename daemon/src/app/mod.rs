@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::{
     api, bgp,
     config::Config,
+    events::Journal,
     fib, identity,
     lifecycle::{CancellationToken, Readiness},
     metrics,
@@ -30,13 +31,14 @@ pub fn check(config: &Config) -> Result<(), identity::Error> {
     config.federation.as_ref().map_or(Ok(()), |federation| federation.check().map_err(Into::into))
 }
 
-/// Runs a node until it is told to stop. An error means that it could not start, or that a part of it failed.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+/// Runs a node until it is told to stop; `events` is what it says of itself. An error means that it could not start, or that a part of it
+/// failed.
+pub async fn run(config: Config, events: Journal) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
     warn(&config);
     let mut stages = Stages::default();
     let built = tokio::select! {
-        built = build(config, &mut stages) => Some(built),
+        built = build(config, events, &mut stages) => Some(built),
         signal = signals.stop() => {
             tracing::info!(signal, "stopped before the start was complete");
             None
@@ -102,7 +104,7 @@ impl Node {
 type Built = (Config, Readiness, api::Parts, watch::Sender<api::ConfigState>);
 
 /// Order: what others report to first, then what they build on. The reverse is the order of stopping.
-async fn build(config: Config, stages: &mut Stages) -> anyhow::Result<Built> {
+async fn build(config: Config, events: Journal, stages: &mut Stages) -> anyhow::Result<Built> {
     metrics::registry();
     let readiness = Readiness::new();
     let starting = readiness.wait_for("start of all subsystems");
@@ -131,6 +133,7 @@ async fn build(config: Config, stages: &mut Stages) -> anyhow::Result<Built> {
         speaker: config.bgp.as_ref().map(|bgp| api::Speaker { asn: bgp.asn, router_id: bgp.router_id }),
         fib,
         identity,
+        events,
         config: state.subscribe(),
     };
     start_api(&config, &parts, stages).await?;

@@ -284,6 +284,7 @@ impl Driver {
     fn command(&mut self, command: Command) {
         // Whoever asked may have gone; that is their choice.
         match command {
+            Command::Errand(errand) => errand(&mut self.speaker),
             Command::Neighbors(answer) => drop(answer.send(self.status())),
             Command::Paths(prefixes, answer) => drop(answer.send(paths::answer(&self.speaker, prefixes))),
             Command::Apply(config, answer) => drop(answer.send(self.apply(*config))),

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use isthmus_bgp::{PeerStatus, fsm::State};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Config, Error, PathNotes};
+use super::{Config, Error, PathNotes, ask::Errand};
 
 /// Cheap handle to the BGP task.
 #[derive(Clone)]
@@ -20,6 +20,7 @@ pub struct Handle {
 }
 
 pub(super) enum Command {
+    Errand(Errand),
     Neighbors(oneshot::Sender<Vec<NeighborStatus>>),
     Paths(Vec<IpNet>, oneshot::Sender<PathNotes>),
     Apply(Box<Config>, oneshot::Sender<Result<Vec<String>, Error>>),

@@ -3,6 +3,7 @@
 //! One task (`driver`) owns the speaker. Each connection has a reader and a writer task, joined to it by bounded channels: a peer that
 //! floods waits for its turn, one that does not read is simply asked for nothing more. What the speaker decides goes to the routes board.
 
+mod ask;
 mod config;
 mod connection;
 mod dial;
@@ -24,6 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{lifecycle::Readiness, routes::Board};
+pub use ask::Unanswered;
 pub use config::*;
 use driver::Driver;
 pub use error::Error;

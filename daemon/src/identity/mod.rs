@@ -56,6 +56,7 @@ pub use handle::{Handle, start};
 pub use issuing::{Certified, Error as IssuerError, Issuer, JwtSvid, Limited, Requester, SiteCa, Svid};
 pub use loading::check;
 pub use material::{Error as MaterialError, Material};
+pub use orders::Noted;
 pub use own::{Error as OwnError, Own};
 pub use registration::{Error as EntryError, Identity, MAX_IDENTITIES, Registry};
 pub use standing::{Live, Standing};

@@ -47,7 +47,7 @@ pub(super) struct Order {
 
 /// An order that the log has. It may be carried out now.
 #[must_use = "the log is to have what came of it too"]
-pub(super) struct Noted {
+pub struct Noted {
     log: Arc<Log>,
     order: Order,
 }
@@ -62,7 +62,7 @@ impl Noted {
     }
 
     /// What came of it. That can't be taken back if it can't be written: the trouble comes back in words, for whoever gave the order.
-    pub(super) fn end(self, outcome: &str) -> Option<String> {
+    pub fn end(self, outcome: &str) -> Option<String> {
         let error = self.write(outcome).err()?;
         let what = &self.order.what;
         tracing::warn!(what, outcome, %error, "the audit log has an order, and not what came of it");
@@ -87,6 +87,12 @@ impl Handle {
     /// Writes an order down. Blocks on the disk.
     pub(super) fn note(&self, order: Order) -> Result<Noted, Error> {
         Noted::new(self.order_log()?, order)
+    }
+
+    /// Writes an order down that is no matter of identity, if this node keeps a log. Blocks on the disk.
+    pub fn note_if_logged(&self, what: String, by: String) -> Result<Option<Noted>, Error> {
+        let log = self.loaded().audit.clone();
+        log.map(|log| Noted::new(log, Order { what, by, ..Order::default() })).transpose()
     }
 
     /// The issuer's log; a node that issues nothing has one from its first order on.

@@ -129,6 +129,11 @@ impl Board {
         self.lock().table.lookup(address)
     }
 
+    /// Routes that cover an address, longest prefix first.
+    pub fn covering(&self, address: IpAddr) -> Vec<Route> {
+        self.lock().table.covering(address)
+    }
+
     /// Every route, v4 before v6, in prefix order.
     pub fn snapshot(&self) -> Vec<Route> {
         let mut routes = self.lock().table.all();

@@ -71,6 +71,17 @@ impl Table {
         longest.map(|(prefix, group)| route(prefix, group))
     }
 
+    /// Routes that cover an address, longest prefix first.
+    pub(super) fn covering(&self, address: IpAddr) -> Vec<Route> {
+        let host = IpNet::from(address);
+        let learned = self.bgp.covering(host).into_iter();
+        let learned = learned.filter(|(prefix, _)| !self.statics.contains(*prefix));
+        let all = self.statics.covering(host).into_iter().chain(learned);
+        let mut routes: Vec<Route> = all.map(|(prefix, group)| route(prefix, group)).collect();
+        routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.prefix_len()));
+        routes
+    }
+
     /// Every route, in no order.
     pub(super) fn all(&self) -> Vec<Route> {
         let learned = self.bgp.iter().filter(|(prefix, _)| !self.statics.contains(*prefix));

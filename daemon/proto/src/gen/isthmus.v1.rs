@@ -240,6 +240,12 @@ pub struct ExplainRouteResponse {
     /// One sentence for each step of the decision, in order.
     #[prost(string, repeated, tag = "2")]
     pub steps: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Routes that cover the address too, and would take over one after the other; longest first.
+    #[prost(message, repeated, tag = "3")]
+    pub less_specific: ::prost::alloc::vec::Vec<Route>,
+    /// Where what was decided, the kernel and the data plane differ: a sentence each; none when all agree.
+    #[prost(string, repeated, tag = "4")]
+    pub contradictions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListBgpNeighborsRequest {}

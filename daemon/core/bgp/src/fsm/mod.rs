@@ -35,7 +35,7 @@ use std::{
 
 use crate::{
     ConnectionId,
-    wire::{Notification, code},
+    wire::{Capability, Notification, code},
 };
 pub use asn_set::AsnSet;
 use cause::Cause;
@@ -185,6 +185,13 @@ impl Session {
     /// What last ended or prevented a session.
     pub fn last_error(&self) -> Option<&LastError> {
         self.last_error.as_ref()
+    }
+
+    /// What we said in our OPEN, or would say now.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        let said = self.connections.first().map(|connection| connection.ours.clone());
+        said.unwrap_or_else(|| offer::offer(&self.config, self.wording, self.established_count == 0))
+            .capabilities
     }
 
     /// How often it reached Established.

@@ -13,6 +13,7 @@
 mod apply;
 mod config;
 mod departure;
+mod detail;
 mod dynamic;
 mod group;
 mod import;
@@ -22,6 +23,7 @@ mod receive;
 mod restart;
 mod routes;
 mod show;
+mod tables;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -47,12 +49,14 @@ use crate::{
 pub use config::{
     AddPathSelection, Config, DynamicPeers, Guards, NextHopMode, PeerConfig, RestartConfig, RestartMode,
 };
+pub use detail::{FamilyDetail, PeerDetail};
 pub use group::Member;
 pub use orders::Reset;
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
 use routes::Snapshot;
 pub use show::{ExportReport, PathReport};
+pub use tables::{Entry, PAGE, Question, Shown, Table};
 
 /// Names a peer between the driver and the speaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

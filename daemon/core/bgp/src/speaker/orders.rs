@@ -75,3 +75,40 @@ impl Speaker {
         self.peers.values().find(|peer| *peer.config.name == *name).map(|peer: &Peer| peer.id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::net::*;
+    use super::*;
+    use crate::{Event, fsm::State};
+
+    #[test]
+    fn a_reset_session_comes_back_and_the_peer_knows_why_it_went() {
+        let mut net = pair();
+        net.seconds(5);
+        let now = net.now;
+        assert!(net.nodes[0].speaker.reset("node1", Reset::Hard, now));
+        net.seconds(5);
+        let told = |event: &Event| matches!(event, Event::Notified { sent: false, notification, .. } if (notification.code, notification.subcode) == (6, 4));
+        assert!(net.nodes[1].events.iter().any(told), "{:?}", net.nodes[1].events);
+        let status = net.status(0, 1);
+        assert_eq!((status.state, status.established_count), (State::Established, 2));
+        assert_eq!(net.through(1, ONE), ["node0"]);
+    }
+
+    #[test]
+    fn soft_orders_leave_the_session_alone() {
+        let mut net = pair();
+        net.seconds(5);
+        let heard = |net: &Net| net.status(1, 0).messages_received;
+        let before = heard(&net);
+        let now = net.now;
+        net.nodes[0].speaker.reset("node1", Reset::SoftOut, now);
+        net.nodes[0].speaker.reset("node1", Reset::SoftIn, now);
+        net.run(std::time::Duration::from_millis(100));
+        // One UPDATE with the one prefix that it was told, and around both families the marks of RFC 7313; and our two requests.
+        assert_eq!(heard(&net), before + 7);
+        assert_eq!(net.status(0, 1).established_count, 1);
+        assert_eq!(net.through(1, ONE), ["node0"]);
+    }
+}

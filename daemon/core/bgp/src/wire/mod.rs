@@ -17,6 +17,7 @@ mod reader;
 mod refresh;
 mod role;
 mod update;
+mod words;
 
 pub use as_path::AsPath;
 pub use attributes::{Aggregator, Attributes, Community, LargeCommunity, Opaque, Origin, Rare};

@@ -1,8 +1,14 @@
-//! BGP sessions.
+//! BGP: the sessions in a line each, and the service that knows more.
+
+mod detail;
+mod rib;
+mod service;
 
 use isthmus_proto::control::{BgpNeighbor, ListBgpNeighborsResponse};
 
 use crate::bgp::NeighborStatus;
+
+pub(super) use service::Service;
 
 use super::{Parts, epoch, milliseconds};
 
