@@ -157,6 +157,15 @@ pub(crate) fn check_tools(contenders: &[Contender]) -> Result<()> {
     Ok(())
 }
 
+/// Makes sure that there is what cuts paths.
+///
+/// # Errors
+/// When it is missing, and how to get it.
+pub(crate) fn check_cutter() -> Result<()> {
+    ensure!(on_path("nft").is_some(), "nft is not on PATH: {INSTALLER}");
+    Ok(())
+}
+
 /// A path that begins with a slash stays what it is, whatever it is joined to.
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;

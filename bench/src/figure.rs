@@ -70,6 +70,30 @@ pub(crate) enum Figure {
     KernelInstall,
     /// From the first octet of 100,000 withdrawals to the last of them gone from the kernel's table.
     KernelRemove,
+    /// From the last packet before a silent cut to the first by the other path, BFD 300 ms x 3, half of them are shorter.
+    Silent300,
+    /// The same, 99 of 100 are shorter.
+    Silent300P99,
+    /// The same, the longest.
+    Silent300Max,
+    /// As `Silent300` with BFD 100 ms x 3.
+    Silent100,
+    /// The same, 99 of 100 are shorter.
+    Silent100P99,
+    /// The same, the longest.
+    Silent100Max,
+    /// From the loss of carrier to the last of 1,000 kernel routes on the other next hop, half of them are shorter.
+    Carrier,
+    /// The same, the longest.
+    CarrierMax,
+    /// From the end of the neighbor's process to the last of 1,000 kernel routes on the other next hop, half of them are shorter.
+    Killed,
+    /// The same, the longest.
+    KilledMax,
+    /// Packets lost while the neighbor leaves in order.
+    LeaveLost,
+    /// Packets lost while the speaker is killed and started again, with graceful restart.
+    RestartLost,
 }
 
 impl Figure {
@@ -116,6 +140,18 @@ impl Figure {
             Self::WithdrawSeenMax => ("withdrawal of 1k at a third speaker, longest", "ms"),
             Self::KernelInstall => ("100k routes in the kernel", "ms"),
             Self::KernelRemove => ("100k routes out of the kernel", "ms"),
+            Self::Silent300 => ("silent cut, BFD 300 ms x 3, median", "ms"),
+            Self::Silent300P99 => ("silent cut, BFD 300 ms x 3, p99", "ms"),
+            Self::Silent300Max => ("silent cut, BFD 300 ms x 3, longest", "ms"),
+            Self::Silent100 => ("silent cut, BFD 100 ms x 3, median", "ms"),
+            Self::Silent100P99 => ("silent cut, BFD 100 ms x 3, p99", "ms"),
+            Self::Silent100Max => ("silent cut, BFD 100 ms x 3, longest", "ms"),
+            Self::Carrier => ("carrier lost, 1k kernel routes moved, median", "ms"),
+            Self::CarrierMax => ("carrier lost, 1k kernel routes moved, longest", "ms"),
+            Self::Killed => ("neighbor killed, 1k kernel routes moved, median", "ms"),
+            Self::KilledMax => ("neighbor killed, 1k kernel routes moved, longest", "ms"),
+            Self::LeaveLost => ("lost while the neighbor is shut down", "packets"),
+            Self::RestartLost => ("lost while the speaker is killed and restarted", "packets"),
         }
     }
 

@@ -2,6 +2,7 @@
 //! the BGP speaker is, side by side with others; how fast identities are issued.
 
 mod contender;
+mod converge;
 mod failover;
 mod figure;
 mod goal;
@@ -19,6 +20,7 @@ mod routes;
 mod sandboxed;
 mod soak;
 mod streams;
+mod subject;
 mod summary;
 mod tunnel;
 
@@ -43,6 +45,8 @@ enum Command {
     Path(plan::Options),
     /// Many prefixes through one BGP speaker and out again, into the kernel too, side by side with BIRD, FRR and GoBGP.
     Routes(routes::Options),
+    /// A path dies, a neighbor leaves, the speaker comes back: how long a flow is silent and kernel routes are wrong, side by side.
+    Converge(converge::Options),
     /// Long-lived flows through a tunnel whose links, peers and settings change all the time: nothing may break or grow.
     Soak(soak::Options),
     /// The Workload API with many workloads: first answers, a change of bundles, memory.
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Path(options) => path::run(options),
         Command::Routes(options) => routes::run(options),
+        Command::Converge(options) => converge::run(options),
         Command::Soak(options) => soak::run(options),
         Command::Streams(options) => streams::run(options),
         Command::Issue(options) => issue::run(&options),
@@ -95,6 +100,7 @@ mod tests {
             "isthmus-bench routes --programs isthmus,bird,frr,gobgp --sizes 10k,500k --rounds 1 -o json"
         ));
         assert!(parse("isthmus-bench routes --kernel"));
+        assert!(parse("isthmus-bench converge --programs bird,frr --events silent-300,restart --times 3"));
         assert!(parse("isthmus-bench soak --minutes 1 --rate 50 -o json"));
         assert!(parse("isthmus-bench streams --streams 10 --connected 5 --probes 3 -o json"));
         assert!(parse("isthmus-bench issue --seconds 1 --directory /tmp -o json"));
@@ -112,6 +118,8 @@ mod tests {
             "isthmus-bench path --failover --programs gotatun",
             "isthmus-bench routes --sizes 11k",
             "isthmus-bench routes --kernel --sizes 10k",
+            "isthmus-bench converge --events flood",
+            "isthmus-bench converge --times 0",
             "isthmus-bench soak --minutes 0",
             "isthmus-bench soak --rate 0",
         ] {

@@ -1,5 +1,6 @@
 //! The result: figures, ratios and verdicts, for programs and for people.
 
+pub(crate) mod plain;
 pub(crate) mod table;
 
 use std::{collections::BTreeMap, fmt, fs, thread::available_parallelism};

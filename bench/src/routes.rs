@@ -10,7 +10,6 @@ mod feed;
 mod held;
 mod kernel;
 mod measure;
-mod report;
 mod rig;
 mod session;
 
@@ -28,8 +27,12 @@ use crate::{
     contender::{self, Contender, Name, Wanted},
     figure::{Figure, Samples},
     plan::Output,
+    report::plain::Plain,
     sandboxed::{self, DIRECTORY, Job, note},
 };
+
+/// The form of the report.
+const SCHEMA: &str = "isthmus-bench/routes/1";
 
 /// Arguments of `isthmus-bench routes`.
 #[derive(Args)]
@@ -139,7 +142,7 @@ fn speakers(kernel: bool) -> &'static [Name] {
 /// # Errors
 /// When a speaker does not start, closes a session or is not done in time.
 pub(crate) fn inside(plan: &Plan) -> Result<ExitCode> {
-    let report = report::Report::new(plan, &rounds(plan)?);
+    let report = Plain::new(SCHEMA, plan.rounds, &plan.contenders, &rounds(plan)?);
     io::stdout().write_all(report.text(plan.output)?.as_bytes()).context("writing the report")?;
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

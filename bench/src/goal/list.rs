@@ -9,7 +9,7 @@ use crate::{
     figure::Figure,
 };
 
-pub(super) const GOALS: [Goal; 18] = [
+pub(super) const GOALS: [Goal; 24] = [
     Goal { figure: Figure::Tcp1, least: Times(WireguardGo, 1.5), aim: Times(WireguardGo, 2.0) },
     Goal { figure: Figure::Tcp4, least: Times(WireguardGo, 1.8), aim: Times(WireguardGo, 2.5) },
     Goal { figure: Figure::Tcp4Retransmits, least: Plus(WireguardGo, 50.0), aim: Fixed(0.0) },
@@ -29,4 +29,11 @@ pub(super) const GOALS: [Goal; 18] = [
     Goal { figure: Figure::RouteMemory100k, least: Fixed(200.0), aim: Fixed(130.0) },
     Goal { figure: Figure::WithdrawSeenP99, least: Fixed(3.0), aim: Fixed(0.7) },
     Goal { figure: Figure::KernelInstall, least: Fixed(1260.0), aim: Fixed(800.0) },
+    // A path that dies, a neighbor that leaves, a speaker that comes back.
+    Goal { figure: Figure::Silent300P99, least: Fixed(950.0), aim: Fixed(900.0) },
+    Goal { figure: Figure::Silent100P99, least: Fixed(320.0), aim: Fixed(300.0) },
+    Goal { figure: Figure::Carrier, least: Fixed(20.0), aim: Fixed(5.0) },
+    Goal { figure: Figure::CarrierMax, least: Fixed(50.0), aim: Fixed(50.0) },
+    Goal { figure: Figure::LeaveLost, least: Fixed(0.0), aim: Fixed(0.0) },
+    Goal { figure: Figure::RestartLost, least: Fixed(0.0), aim: Fixed(0.0) },
 ];

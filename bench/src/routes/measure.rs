@@ -8,15 +8,16 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
+use isthmus_lab::router::Scope;
 
 use super::{
-    Plan, Size,
+    Plan, Size, config,
     feed::Feed,
     kernel::Watch,
-    rig::{FEEDER, READER, Rig, Subject},
+    rig::{FEEDER, READER, Rig},
     session::{Session, Voice},
 };
-use crate::{contender::Contender, figure::Figure, summary::quantile};
+use crate::{contender::Contender, figure::Figure, subject::Subject, summary::quantile};
 
 /// No load may take longer.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -44,7 +45,9 @@ pub(super) fn round(plan: &Plan, contender: &Contender, dir: &Path, take: Take<'
     let sizes: Vec<_> = if plan.kernel { vec![None] } else { plan.sizes.iter().copied().map(Some).collect() };
     for size in sizes {
         let rig = Rig::build()?;
-        let subject = Subject::start(contender, size.is_none(), &rig.speaker, &dir.join("speaker"))?;
+        let scope = if plan.kernel { Scope::Whole } else { Scope::Bgp };
+        let text = config::text(contender.name, plan.kernel);
+        let subject = Subject::start(contender, scope, &text, &rig.speaker, &dir.join("speaker"))?;
         let measured = match size {
             Some(size) => through(&rig, &subject, size, take),
             None => into_kernel(&rig, take),

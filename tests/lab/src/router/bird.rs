@@ -16,7 +16,8 @@ pub(super) fn commands(netns: &Netns, dir: &Path) -> Result<Vec<Daemon>> {
     let path = |name: &str| dir.join(name).display().to_string();
     let arguments = ["-f", "-c", &path("config"), "-s", &path(CONTROL), "-P", &path("pid")];
     let daemon = Daemon::new(netns, "bird", arguments.map(str::to_owned).to_vec());
-    Ok(vec![daemon.with_socket(dir.join(CONTROL))])
+    // Graceful restart, where its configuration has it (RFC 4724).
+    Ok(vec![daemon.with_socket(dir.join(CONTROL)).with_recovery(&["-R"])])
 }
 
 pub(super) fn client(netns: &Netns, dir: &Path, command: &str) -> Result<Command> {
@@ -40,9 +41,12 @@ pub(super) fn session(router: &Router, neighbor: &str) -> Result<String> {
 }
 
 pub(super) fn route(router: &Router, prefix: &str) -> Result<Option<Route>> {
-    // It says "Network not found" with a status of success.
-    let said = router.ask(&format!("show route {prefix} primary all"))?;
-    Ok(said.contains("BGP.as_path").then(|| parse(&said)))
+    match router.ask(&format!("show route {prefix} primary all")) {
+        Ok(said) => Ok(said.contains("BGP.as_path").then(|| parse(&said))),
+        // To its client this is a failure.
+        Err(error) if format!("{error:#}").contains("Network not found") => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn parse(said: &str) -> Route {

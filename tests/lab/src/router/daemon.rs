@@ -21,6 +21,9 @@ pub(super) struct Daemon {
     netns: Netns,
     program: &'static str,
     arguments: Vec<String>,
+    /// More arguments from the second start on.
+    again: &'static [&'static str],
+    started: bool,
     /// It serves others as soon as this is there.
     socket: Option<PathBuf>,
     child: Option<Child>,
@@ -28,7 +31,15 @@ pub(super) struct Daemon {
 
 impl Daemon {
     pub(super) fn new(netns: &Netns, program: &'static str, arguments: Vec<String>) -> Self {
-        Self { netns: netns.clone(), program, arguments, socket: None, child: None }
+        Self {
+            netns: netns.clone(),
+            program,
+            arguments,
+            again: &[],
+            started: false,
+            socket: None,
+            child: None,
+        }
     }
 
     /// [`Daemon::start`] waits for this file.
@@ -37,11 +48,18 @@ impl Daemon {
         self
     }
 
+    /// What it is told when it is started for another time, so that it takes up what it left.
+    pub(super) fn with_recovery(mut self, again: &'static [&'static str]) -> Self {
+        self.again = again;
+        self
+    }
+
     /// Starts it and waits until it serves others; does nothing where it runs.
     pub(super) fn start(&mut self, log: &Path, limit: Duration) -> Result<()> {
         if self.child.is_none() {
             let child = self.command(log)?.spawn();
             self.child = Some(child.with_context(|| format!("starting {}", self.program))?);
+            self.started = true;
         }
         self.wait_ready(limit)
     }
@@ -53,7 +71,8 @@ impl Daemon {
         }
         let log = OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = self.netns.command(self.program)?;
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let again = if self.started { self.again } else { &[] };
+        command.args(&self.arguments).args(again).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)
     }
 

@@ -93,7 +93,8 @@ fn parse(path: &Value) -> Route {
     let words = |value: &Value| text(value).split_whitespace().map(str::to_owned).collect();
     let next_hops = path["nexthops"].as_array().into_iter().flatten();
     Route {
-        as_path: text(&path["aspath"]["string"]),
+        // Its word for none.
+        as_path: text(&path["aspath"]["string"]).replace("Local", ""),
         next_hops: next_hops.map(|hop| text(&hop["ip"])).collect(),
         communities: words(&path["community"]["string"]),
         large_communities: words(&path["largeCommunity"]["string"]),
@@ -121,6 +122,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_empty_path_is_no_word() {
+        assert_eq!(parse(&json!({"aspath": {"string": "Local"}})).as_path, "");
+    }
 
     #[test]
     fn a_route_is_read_whole() {

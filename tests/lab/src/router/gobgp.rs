@@ -1,6 +1,7 @@
 //! GoBGP. It has no kernel table of its own.
 
 use std::{
+    net::IpAddr,
     path::Path,
     process::{Command, Stdio},
 };
@@ -17,7 +18,9 @@ const API: &str = "127.0.0.1:50051";
 pub(super) fn commands(netns: &Netns, dir: &Path) -> Result<Vec<Daemon>> {
     let config = dir.join("config").display().to_string();
     let arguments = ["-f", &config, "-t", "toml", "--api-hosts", API, "--pprof-disable", "-p", "-l", "warn"];
-    Ok(vec![Daemon::new(netns, "gobgpd", arguments.map(str::to_owned).to_vec())])
+    let daemon = Daemon::new(netns, "gobgpd", arguments.map(str::to_owned).to_vec());
+    // It says that it restarts (RFC 4724) only when it is told to.
+    Ok(vec![daemon.with_recovery(&["-r"])])
 }
 
 pub(super) fn client(netns: &Netns, command: &str) -> Result<Command> {
@@ -39,12 +42,14 @@ pub(super) fn session(router: &Router, neighbor: &str) -> Result<String> {
 pub(super) fn route(router: &Router, prefix: &str) -> Result<Option<Route>> {
     let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
     let Ok(said) = router.ask(&format!("-j global rib -a {family} {prefix}")) else {
-        // "Network not in table" is a failure to its client.
+        // "Network not in table" is a failure to its client, and has no form of its own.
         return Ok(None);
     };
     let said: Value = serde_json::from_str(&said)?;
-    let path = said.get(prefix).and_then(|paths| paths.get(0));
-    Ok(path.map(parse).filter(|route| !route.as_path.is_empty()))
+    let mut paths = said[prefix].as_array().into_iter().flatten();
+    let is_heard =
+        |path: &&Value| path["neighbor-ip"].as_str().is_some_and(|ip| ip.parse::<IpAddr>().is_ok());
+    Ok(paths.next().filter(is_heard).map(parse))
 }
 
 fn parse(path: &Value) -> Route {
