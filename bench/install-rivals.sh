@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what `isthmus-bench path` measures with and against: iperf3, ping, `wg`, wireguard-go, boringtun-cli and gotatun. Root, Debian 12;
-# needs cargo, and Go for wireguard-go. PREFIX (default /usr/local) gets the programs in bin/. Running it again is cheap.
+# Installs what `isthmus-bench` measures with and against: iperf3, ping, `wg`, wireguard-go, boringtun-cli and gotatun; BIRD, FRR and
+# GoBGP. Root, Debian 12; needs cargo, and Go for wireguard-go. PREFIX (default /usr/local) gets the programs in bin/. Running it again is cheap.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,8 @@ if ! have iperf3 || ! have ping; then
     apt-get install -qq -y --no-install-recommends iperf3 iputils-ping >/dev/null
 fi
 
+# BIRD, FRR and GoBGP are among what the interop tests need.
+tests/install-peers.sh
 sh tests/peers/wireguard.sh
 
 if ! have gotatun; then

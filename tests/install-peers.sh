@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly PACKAGES=(bird2 ca-certificates faketime iproute2 iputils-ping libfaketime opensc openssl procps
+readonly PACKAGES=(bird2 ca-certificates faketime frr gobgpd iproute2 iputils-ping libfaketime nftables opensc openssl procps
     python3 python3-venv softhsm2 systemd tcpdump wireguard-tools)
 
 missing() {

@@ -8,12 +8,13 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use isthmus_lab::router::Kind;
 use serde::{Deserialize, Serialize};
 
 /// Installs every rival.
 const INSTALLER: &str = "bench/install-rivals.sh installs it";
 
-/// A userspace WireGuard.
+/// A program that carries packets, or one that speaks BGP; ours does both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Name {
@@ -25,11 +26,20 @@ pub(crate) enum Name {
     BoringtunCli,
     /// Mullvad's, in Rust.
     Gotatun,
+    /// The speaker of most route servers, in C.
+    Bird,
+    /// What became of Quagga, in C.
+    Frr,
+    /// The speaker inside of Cilium, in Go.
+    Gobgp,
 }
 
 impl Name {
-    /// All, ours first.
-    pub(crate) const ALL: [Self; 4] = [Self::Isthmus, Self::WireguardGo, Self::BoringtunCli, Self::Gotatun];
+    /// Those that carry packets, ours first.
+    pub(crate) const TUNNELS: [Self; 4] =
+        [Self::Isthmus, Self::WireguardGo, Self::BoringtunCli, Self::Gotatun];
+    /// Those that speak BGP, ours first.
+    pub(crate) const SPEAKERS: [Self; 4] = [Self::Isthmus, Self::Bird, Self::Frr, Self::Gobgp];
 
     fn program(self) -> &'static str {
         match self {
@@ -37,13 +47,16 @@ impl Name {
             Self::WireguardGo => "wireguard-go",
             Self::BoringtunCli => "boringtun-cli",
             Self::Gotatun => "gotatun",
+            Self::Bird => Kind::Bird.program(),
+            Self::Frr => Kind::Frr.program(),
+            Self::Gobgp => Kind::Gobgp.program(),
         }
     }
 
     /// Arguments before the name of the interface: stay in the foreground, keep root.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
-            Self::Isthmus => &[],
+            Self::Isthmus | Self::Bird | Self::Frr | Self::Gobgp => &[],
             Self::WireguardGo => &["-f"],
             Self::BoringtunCli | Self::Gotatun => &["-f", "--disable-drop-privileges"],
         }
@@ -52,7 +65,7 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Isthmus { "isthmus" } else { self.program() })
+        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
     }
 }
 
@@ -70,7 +83,9 @@ pub(crate) struct Contender {
 /// What the caller wants of the selection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
-    /// These, none of which may be missing; empty: all that there are.
+    /// Those that can be compared.
+    pub(crate) of: &'a [Name],
+    /// Of these, none of which may be missing; empty: all that there are.
     pub(crate) names: &'a [Name],
     /// Our daemon; `None`: the one beside this program.
     pub(crate) isthmusd: Option<&'a Path>,
@@ -83,9 +98,10 @@ pub(crate) struct Wanted<'a> {
 /// # Errors
 /// When one that was named is missing, or our daemon is one that says nothing about speed.
 pub(crate) fn select(wanted: Wanted<'_>, mut skip: impl FnMut(String)) -> Result<Vec<Contender>> {
-    let names = if wanted.names.is_empty() { &Name::ALL[..] } else { wanted.names };
+    let names = if wanted.names.is_empty() { wanted.of } else { wanted.names };
     let mut found = Vec::new();
     for name in names {
+        ensure!(wanted.of.contains(name), "{name} can't be compared here");
         ensure!(found.iter().all(|contender: &Contender| contender.name != *name), "{name} is named twice");
         let path = if *name == Name::Isthmus { ours(wanted).map(Some) } else { Ok(on_path(name.program())) }?;
         match path {
@@ -141,6 +157,16 @@ pub(crate) fn check_tools(contenders: &[Contender]) -> Result<()> {
     Ok(())
 }
 
+/// Makes sure that there is what cuts paths.
+///
+/// # Errors
+/// When it is missing, and how to get it.
+pub(crate) fn check_cutter() -> Result<()> {
+    ensure!(on_path("nft").is_some(), "nft is not on PATH: {INSTALLER}");
+    Ok(())
+}
+
+/// A path that begins with a slash stays what it is, whatever it is joined to.
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
@@ -151,7 +177,9 @@ fn version(path: &Path) -> Result<String> {
     let mut command = Command::new(path);
     let output = command.arg("--version").stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("running {} --version", path.display()))?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    // BIRD says it on standard error.
+    let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    let said = String::from_utf8_lossy(&said);
     Ok(said.lines().next().unwrap_or_default().trim().to_owned())
 }
 
@@ -170,7 +198,8 @@ mod tests {
     }
 
     fn select_ours(path: &Path, allow_debug: bool) -> Result<Vec<Contender>> {
-        let wanted = Wanted { names: &[Name::Isthmus], isthmusd: Some(path), allow_debug };
+        let wanted =
+            Wanted { of: &Name::TUNNELS, names: &[Name::Isthmus], isthmusd: Some(path), allow_debug };
         select(wanted, |why| panic!("{why}"))
     }
 
@@ -198,15 +227,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = program(dir.path());
         let names = [Name::Isthmus, Name::Isthmus];
-        let wanted = Wanted { names: &names, isthmusd: Some(&path), allow_debug: false };
-        assert!(select(wanted, |_| ()).unwrap_err().to_string().contains("twice"));
+        let wanted = |names| Wanted { of: &Name::TUNNELS, names, isthmusd: Some(&path), allow_debug: false };
+        assert!(select(wanted(&names), |_| ()).unwrap_err().to_string().contains("twice"));
+        let error = select(wanted(&[Name::Bird]), |_| ()).unwrap_err().to_string();
+        assert_eq!(error, "bird can't be compared here");
     }
 
     #[test]
     fn names_are_those_of_the_command_line() {
-        for name in Name::ALL {
-            let value = name.to_possible_value().unwrap();
-            assert_eq!(value.get_name(), name.to_string());
+        for name in Name::TUNNELS.into_iter().chain(Name::SPEAKERS) {
             assert_eq!(serde_json::to_value(name).unwrap(), name.to_string());
         }
     }

@@ -16,12 +16,7 @@ use self::{
     flow::{Arrival, Flows, Receiver, now},
     rig::Rig,
 };
-use crate::{
-    contender::Contender,
-    figure::{Figure, quantile},
-    plan::Plan,
-    tunnel::LIMIT,
-};
+use crate::{contender::Contender, figure::Figure, plan::Plan, summary::quantile, tunnel::LIMIT};
 
 /// Prefixes that both far ends can reach.
 pub(crate) const PREFIXES: u32 = 100_000;

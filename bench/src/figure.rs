@@ -44,49 +44,114 @@ pub(crate) enum Figure {
     FailoverMax,
     /// Packets that were sent after the mark and went to the marked peer nevertheless, over all repetitions.
     FailoverStrays,
+    /// From the first octet of 10,000 announcements to the last of them at the far side of one node.
+    Load10k,
+    /// The same of 100,000.
+    Load100k,
+    /// The same of 500,000.
+    Load500k,
+    /// From the first octet of 10,000 withdrawals to the last of them at the far side.
+    Unload10k,
+    /// The same of 100,000.
+    Unload100k,
+    /// The same of 500,000.
+    Unload500k,
+    /// What 100,000 routes add to the resident set, for each.
+    RouteMemory100k,
+    /// The same of 500,000.
+    RouteMemory500k,
+    /// From a withdrawal of 1,000 prefixes to the last of them at a third speaker, half of them are shorter.
+    WithdrawSeen,
+    /// The same, 99 of 100 are shorter.
+    WithdrawSeenP99,
+    /// The same, the longest.
+    WithdrawSeenMax,
+    /// From the first octet of 100,000 announcements to the last of them in the kernel's table.
+    KernelInstall,
+    /// From the first octet of 100,000 withdrawals to the last of them gone from the kernel's table.
+    KernelRemove,
+    /// From the last packet before a silent cut to the first by the other path, BFD 300 ms x 3, half of them are shorter.
+    Silent300,
+    /// The same, 99 of 100 are shorter.
+    Silent300P99,
+    /// The same, the longest.
+    Silent300Max,
+    /// As `Silent300` with BFD 100 ms x 3.
+    Silent100,
+    /// The same, 99 of 100 are shorter.
+    Silent100P99,
+    /// The same, the longest.
+    Silent100Max,
+    /// From the loss of carrier to the last of 1,000 kernel routes on the other next hop, half of them are shorter.
+    Carrier,
+    /// The same, the longest.
+    CarrierMax,
+    /// From the end of the neighbor's process to the last of 1,000 kernel routes on the other next hop, half of them are shorter.
+    Killed,
+    /// The same, the longest.
+    KilledMax,
+    /// Packets lost while the neighbor leaves in order.
+    LeaveLost,
+    /// Packets lost while the speaker is killed and started again, with graceful restart.
+    RestartLost,
 }
 
 impl Figure {
     /// What a person reads.
     pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Tcp1 => "TCP 1 stream",
-            Self::Tcp4 => "TCP 4 streams",
-            Self::Tcp4Retransmits => "TCP 4 streams, retransmits",
-            Self::TcpReverse => "TCP reverse",
-            Self::Udp64 => "UDP 64 B received",
-            Self::Ping => "ping average",
-            Self::CpuPerGbit => "daemon CPU",
-            Self::PeakRss => "peak RSS",
-            Self::LoadedPing => "ping under load, median",
-            Self::LoadedPingP99 => "ping under load, p99",
-            Self::OnePeerTcp => "TCP 1 stream, 1 peer",
-            Self::ManyPeersTcp => "TCP 1 stream, N peers",
-            Self::ManyPeersRss => "RSS idle, N peers",
-            Self::ManyPeersIdle => "CPU idle, N peers",
-            Self::Failover => "failover, median",
-            Self::FailoverP99 => "failover, p99",
-            Self::FailoverMax => "failover, longest",
-            Self::FailoverStrays => "sent to a peer that is down",
-        }
+        self.words().0
     }
 
     /// The unit of its numbers.
     pub(crate) fn unit(self) -> &'static str {
+        self.words().1
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Tcp1 | Self::Tcp4 | Self::TcpReverse | Self::OnePeerTcp | Self::ManyPeersTcp => "Gb/s",
-            Self::Tcp4Retransmits => "per 10 s",
-            Self::Udp64 => "kpps",
-            Self::Ping
-            | Self::LoadedPing
-            | Self::LoadedPingP99
-            | Self::Failover
-            | Self::FailoverP99
-            | Self::FailoverMax => "ms",
-            Self::FailoverStrays => "packets",
-            Self::CpuPerGbit => "s/Gbit",
-            Self::PeakRss | Self::ManyPeersRss => "MiB",
-            Self::ManyPeersIdle => "% of a core",
+            Self::Tcp1 => ("TCP 1 stream", "Gb/s"),
+            Self::Tcp4 => ("TCP 4 streams", "Gb/s"),
+            Self::Tcp4Retransmits => ("TCP 4 streams, retransmits", "per 10 s"),
+            Self::TcpReverse => ("TCP reverse", "Gb/s"),
+            Self::Udp64 => ("UDP 64 B received", "kpps"),
+            Self::Ping => ("ping average", "ms"),
+            Self::CpuPerGbit => ("daemon CPU", "s/Gbit"),
+            Self::PeakRss => ("peak RSS", "MiB"),
+            Self::LoadedPing => ("ping under load, median", "ms"),
+            Self::LoadedPingP99 => ("ping under load, p99", "ms"),
+            Self::OnePeerTcp => ("TCP 1 stream, 1 peer", "Gb/s"),
+            Self::ManyPeersTcp => ("TCP 1 stream, N peers", "Gb/s"),
+            Self::ManyPeersRss => ("RSS idle, N peers", "MiB"),
+            Self::ManyPeersIdle => ("CPU idle, N peers", "% of a core"),
+            Self::Failover => ("failover, median", "ms"),
+            Self::FailoverP99 => ("failover, p99", "ms"),
+            Self::FailoverMax => ("failover, longest", "ms"),
+            Self::FailoverStrays => ("sent to a peer that is down", "packets"),
+            Self::Load10k => ("10k prefixes through one node", "ms"),
+            Self::Load100k => ("100k prefixes through one node", "ms"),
+            Self::Load500k => ("500k prefixes through one node", "ms"),
+            Self::Unload10k => ("10k withdrawn", "ms"),
+            Self::Unload100k => ("100k withdrawn", "ms"),
+            Self::Unload500k => ("500k withdrawn", "ms"),
+            Self::RouteMemory100k => ("memory for each of 100k routes", "B"),
+            Self::RouteMemory500k => ("memory for each of 500k routes", "B"),
+            Self::WithdrawSeen => ("withdrawal of 1k at a third speaker, median", "ms"),
+            Self::WithdrawSeenP99 => ("withdrawal of 1k at a third speaker, p99", "ms"),
+            Self::WithdrawSeenMax => ("withdrawal of 1k at a third speaker, longest", "ms"),
+            Self::KernelInstall => ("100k routes in the kernel", "ms"),
+            Self::KernelRemove => ("100k routes out of the kernel", "ms"),
+            Self::Silent300 => ("silent cut, BFD 300 ms x 3, median", "ms"),
+            Self::Silent300P99 => ("silent cut, BFD 300 ms x 3, p99", "ms"),
+            Self::Silent300Max => ("silent cut, BFD 300 ms x 3, longest", "ms"),
+            Self::Silent100 => ("silent cut, BFD 100 ms x 3, median", "ms"),
+            Self::Silent100P99 => ("silent cut, BFD 100 ms x 3, p99", "ms"),
+            Self::Silent100Max => ("silent cut, BFD 100 ms x 3, longest", "ms"),
+            Self::Carrier => ("carrier lost, 1k kernel routes moved, median", "ms"),
+            Self::CarrierMax => ("carrier lost, 1k kernel routes moved, longest", "ms"),
+            Self::Killed => ("neighbor killed, 1k kernel routes moved, median", "ms"),
+            Self::KilledMax => ("neighbor killed, 1k kernel routes moved, longest", "ms"),
+            Self::LeaveLost => ("lost while the neighbor is shut down", "packets"),
+            Self::RestartLost => ("lost while the speaker is killed and restarted", "packets"),
         }
     }
 
@@ -100,7 +165,7 @@ impl Figure {
         match self.unit() {
             "Gb/s" | "s/Gbit" | "% of a core" => 2,
             "ms" => 3,
-            "per 10 s" | "packets" => 0,
+            "per 10 s" | "packets" | "B" => 0,
             _ => 1,
         }
     }
@@ -109,59 +174,9 @@ impl Figure {
 /// What one program did, one value a round.
 pub(crate) type Samples = BTreeMap<Figure, Vec<f64>>;
 
-/// What the rounds come to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Summary {
-    /// Half of the rounds were below.
-    pub(crate) median: f64,
-    /// The lowest round.
-    pub(crate) min: f64,
-    /// The highest round.
-    pub(crate) max: f64,
-}
-
-impl Summary {
-    /// `None` of no values.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        let (min, max) = (quantile(values, 0.0)?, quantile(values, 1.0)?);
-        Some(Self { median: quantile(values, 0.5)?, min, max })
-    }
-}
-
-/// The value below which `share` (0 to 1) of the values lie, interpolated between neighbours; `None` of no values.
-pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let place = share * sorted.len().checked_sub(1)? as f64;
-    let below = (0..sorted.len()).rev().find(|index| *index as f64 <= place)?;
-    let next = sorted.get(below + 1).unwrap_or(&sorted[below]);
-    Some(sorted[below] + (next - sorted[below]) * (place - below as f64))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_lie_in_the_middle() {
-        for (values, median, min, max) in [
-            (&[3.0][..], 3.0, 3.0, 3.0),
-            (&[4.0, 1.0], 2.5, 1.0, 4.0),
-            (&[9.0, 1.0, 2.0], 2.0, 1.0, 9.0),
-            (&[1.0, 1.0, 8.0, 2.0], 1.5, 1.0, 8.0),
-        ] {
-            assert_eq!(Summary::of(values), Some(Summary { median, min, max }), "{values:?}");
-        }
-        assert_eq!(Summary::of(&[]), None);
-    }
-
-    #[test]
-    fn quantiles_are_interpolated() {
-        let values: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        assert_eq!(quantile(&values, 0.99), Some(99.0));
-        assert_eq!(quantile(&[0.0, 10.0], 0.99), Some(9.9));
-        assert_eq!(quantile(&[], 0.5), None);
-    }
 
     #[test]
     fn only_rates_are_better_when_larger() {

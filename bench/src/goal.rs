@@ -1,10 +1,16 @@
-//! What the data path must reach, against the others in the same run.
+//! What must be reached, against the others in the same run.
+
+mod list;
 
 use serde::Serialize;
 
+use Bound::{Fixed, Plus, Times};
+use list::GOALS;
+
 use crate::{
     contender::Name,
-    figure::{Figure, Samples, Summary},
+    figure::{Figure, Samples},
+    summary::Summary,
 };
 
 /// A figure, what it must reach and what it is to reach.
@@ -25,24 +31,6 @@ enum Bound {
     /// A number.
     Fixed(f64),
 }
-
-use Bound::{Fixed, Plus, Times};
-use Name::{BoringtunCli, WireguardGo};
-
-const GOALS: [Goal; 12] = [
-    Goal { figure: Figure::Tcp1, least: Times(WireguardGo, 1.5), aim: Times(WireguardGo, 2.0) },
-    Goal { figure: Figure::Tcp4, least: Times(WireguardGo, 1.8), aim: Times(WireguardGo, 2.5) },
-    Goal { figure: Figure::Tcp4Retransmits, least: Plus(WireguardGo, 50.0), aim: Fixed(0.0) },
-    Goal { figure: Figure::TcpReverse, least: Times(WireguardGo, 1.5), aim: Times(WireguardGo, 2.0) },
-    Goal { figure: Figure::Udp64, least: Times(WireguardGo, 2.2), aim: Times(WireguardGo, 4.0) },
-    Goal { figure: Figure::Ping, least: Times(BoringtunCli, 1.0), aim: Times(BoringtunCli, 0.7) },
-    Goal { figure: Figure::CpuPerGbit, least: Times(WireguardGo, 0.6), aim: Times(WireguardGo, 0.4) },
-    Goal { figure: Figure::PeakRss, least: Fixed(64.0), aim: Fixed(24.0) },
-    Goal { figure: Figure::ManyPeersRss, least: Fixed(100.0), aim: Fixed(40.0) },
-    Goal { figure: Figure::ManyPeersIdle, least: Fixed(1.0), aim: Fixed(0.2) },
-    Goal { figure: Figure::Failover, least: Fixed(1.0), aim: Fixed(0.1) },
-    Goal { figure: Figure::FailoverStrays, least: Fixed(0.0), aim: Fixed(0.0) },
-];
 
 /// How a goal was met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -146,6 +134,8 @@ impl Bound {
 
 #[cfg(test)]
 mod tests {
+    use Name::{BoringtunCli, WireguardGo};
+
     use super::*;
 
     fn results(

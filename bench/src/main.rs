@@ -1,7 +1,8 @@
 //! `isthmus-bench`: how fast the data path is, side by side with other WireGuard programs in one run, and whether it lasts; how fast
-//! identities are issued.
+//! the BGP speaker is, side by side with others; how fast identities are issued.
 
 mod contender;
+mod converge;
 mod failover;
 mod figure;
 mod goal;
@@ -15,9 +16,12 @@ mod plan;
 mod process;
 mod report;
 mod rig;
+mod routes;
 mod sandboxed;
 mod soak;
 mod streams;
+mod subject;
+mod summary;
 mod tunnel;
 
 use std::{
@@ -39,6 +43,10 @@ struct Arguments {
 enum Command {
     /// Throughput, latency, processor time and memory of a tunnel between two namespaces.
     Path(plan::Options),
+    /// Many prefixes through one BGP speaker and out again, into the kernel too, side by side with BIRD, FRR and GoBGP.
+    Routes(routes::Options),
+    /// A path dies, a neighbor leaves, the speaker comes back: how long a flow is silent and kernel routes are wrong, side by side.
+    Converge(converge::Options),
     /// Long-lived flows through a tunnel whose links, peers and settings change all the time: nothing may break or grow.
     Soak(soak::Options),
     /// The Workload API with many workloads: first answers, a change of bundles, memory.
@@ -56,6 +64,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Path(options) => path::run(options),
+        Command::Routes(options) => routes::run(options),
+        Command::Converge(options) => converge::run(options),
         Command::Soak(options) => soak::run(options),
         Command::Streams(options) => streams::run(options),
         Command::Issue(options) => issue::run(&options),
@@ -86,6 +96,11 @@ mod tests {
         ));
         assert!(parse("isthmus-bench path --peers 1000"));
         assert!(parse("isthmus-bench path --failover --rounds 1 -o json"));
+        assert!(parse(
+            "isthmus-bench routes --programs isthmus,bird,frr,gobgp --sizes 10k,500k --rounds 1 -o json"
+        ));
+        assert!(parse("isthmus-bench routes --kernel"));
+        assert!(parse("isthmus-bench converge --programs bird,frr --events silent-300,restart --times 3"));
         assert!(parse("isthmus-bench soak --minutes 1 --rate 50 -o json"));
         assert!(parse("isthmus-bench streams --streams 10 --connected 5 --probes 3 -o json"));
         assert!(parse("isthmus-bench issue --seconds 1 --directory /tmp -o json"));
@@ -101,6 +116,10 @@ mod tests {
             "isthmus-bench path --config mtu",
             "isthmus-bench path --failover --peers 10",
             "isthmus-bench path --failover --programs gotatun",
+            "isthmus-bench routes --sizes 11k",
+            "isthmus-bench routes --kernel --sizes 10k",
+            "isthmus-bench converge --events flood",
+            "isthmus-bench converge --times 0",
             "isthmus-bench soak --minutes 0",
             "isthmus-bench soak --rate 0",
         ] {

@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 use crate::{
     contender::Contender,
     failover,
-    figure::{Figure, quantile},
+    figure::Figure,
     iperf::{self, Load},
     ping,
     plan::Plan,
     process::{Resident, cpu_seconds, resident},
+    summary::quantile,
     tunnel::Tunnel,
 };
 

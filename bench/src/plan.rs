@@ -87,7 +87,7 @@ impl Plan {
     pub(crate) fn new(options: Options, skip: impl FnMut(String)) -> Result<Self> {
         let Options { programs, rounds, seconds, isthmusd, allow_debug, config, .. } = options;
         let names = if options.failover { &[Name::Isthmus][..] } else { &programs };
-        let wanted = Wanted { names, isthmusd: isthmusd.as_deref(), allow_debug };
+        let wanted = Wanted { of: &Name::TUNNELS, names, isthmusd: isthmusd.as_deref(), allow_debug };
         let contenders = contender::select(wanted, skip)?;
         if options.failover {
             contender::check_self(allow_debug)?;

@@ -1,5 +1,6 @@
 //! The result: figures, ratios and verdicts, for programs and for people.
 
+pub(crate) mod plain;
 pub(crate) mod table;
 
 use std::{collections::BTreeMap, fmt, fs, thread::available_parallelism};
@@ -10,9 +11,10 @@ use serde::Serialize;
 use crate::{
     contender::{Contender, Name},
     failover,
-    figure::{Figure, Samples, Summary},
-    goal::{Verdict, judge},
+    figure::{Figure, Samples},
+    goal::{Mark, Verdict, judge},
     plan::Plan,
+    summary::Summary,
 };
 
 /// The form of [`Report`]; another number when a reader of this one would misread it.
@@ -30,6 +32,13 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     failovers: Option<u32>,
     config: Vec<String>,
+    #[serde(flatten)]
+    comparison: Comparison,
+}
+
+/// Side by side, whatever was measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Comparison {
     programs: Vec<Program>,
     ratios: Vec<Ratio>,
     verdicts: Vec<Verdict>,
@@ -97,13 +106,6 @@ fn processor(cpuinfo: &str) -> String {
 impl Report {
     /// Of the values of each contender, in the order of the plan.
     pub(crate) fn new(plan: &Plan, machine: Machine, results: &[(Name, Samples)]) -> Self {
-        let programs: Vec<Program> = plan
-            .contenders
-            .iter()
-            .filter_map(|contender| {
-                Some(Program::new(contender, &results.iter().find(|(name, _)| *name == contender.name)?.1))
-            })
-            .collect();
         Self {
             schema: SCHEMA,
             machine,
@@ -112,9 +114,7 @@ impl Report {
             peers: plan.peers,
             failovers: plan.failover.then_some(failover::REPETITIONS),
             config: plan.config.clone(),
-            ratios: ratios(&programs),
-            programs,
-            verdicts: judge(results),
+            comparison: Comparison::new(&plan.contenders, results),
         }
     }
 
@@ -129,6 +129,21 @@ impl Report {
     /// Two tables with a heading.
     pub(crate) fn table(&self) -> String {
         table::render(self)
+    }
+}
+
+impl Comparison {
+    /// Of the values of each contender, in their order.
+    pub(crate) fn new(contenders: &[Contender], results: &[(Name, Samples)]) -> Self {
+        let samples = |name| results.iter().find(|(of, _)| *of == name).map(|(_, samples)| samples);
+        let program = |contender: &Contender| Some(Program::new(contender, samples(contender.name)?));
+        let programs: Vec<Program> = contenders.iter().filter_map(program).collect();
+        Self { ratios: ratios(&programs), programs, verdicts: judge(results) }
+    }
+
+    /// Whether something is worse than it must be.
+    pub(crate) fn failed(&self) -> bool {
+        self.verdicts.iter().any(|verdict| verdict.mark == Mark::Fail)
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use isthmus_lab::sandbox::{self, Lifetime, Support, processes};
 use serde::{Deserialize, Serialize};
 
-use crate::{path, plan::Plan, process, soak, streams};
+use crate::{converge, path, plan::Plan, process, routes, soak, streams};
 
 /// On the sandbox's own tmpfs: keys and logs go with it.
 pub(crate) const DIRECTORY: &str = "/run/bench";
@@ -21,6 +21,10 @@ pub(crate) const DIRECTORY: &str = "/run/bench";
 pub(crate) enum Job {
     /// Figures.
     Path(Plan),
+    /// Paths that die.
+    Converge(converge::Plan),
+    /// Prefixes through a speaker.
+    Routes(routes::Plan),
     /// A long run.
     Soak(soak::Plan),
     /// Workloads.
@@ -72,6 +76,8 @@ pub(crate) fn inside(job: &str) -> Result<ExitCode> {
     fs::create_dir(DIRECTORY).with_context(|| format!("making {DIRECTORY}"))?;
     match job {
         Job::Path(plan) => path::inside(&plan),
+        Job::Converge(plan) => converge::inside(&plan),
+        Job::Routes(plan) => routes::inside(&plan),
         Job::Soak(plan) => soak::inside(&plan),
         Job::Streams(plan) => streams::inside(&plan),
     }

@@ -81,7 +81,8 @@ pub(crate) struct Plan {
 /// When there is no daemon, and as [`sandboxed::enter`].
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let Options { minutes, rate, isthmusd, allow_debug, output } = options;
-    let wanted = Wanted { names: &[Name::Isthmus], isthmusd: isthmusd.as_deref(), allow_debug };
+    let wanted =
+        Wanted { of: &Name::TUNNELS, names: &[Name::Isthmus], isthmusd: isthmusd.as_deref(), allow_debug };
     let daemon = contender::select(wanted, |_| ())?.pop().context("no daemon was found")?;
     sandboxed::enter(&Job::Soak(Plan { daemon, minutes, rate, output }), false)
 }

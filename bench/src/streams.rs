@@ -94,7 +94,8 @@ pub(crate) struct Plan {
 /// When there is no daemon, and as [`sandboxed::enter`].
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let Options { streams, connected, per_connection, probes, isthmusd, allow_debug, output } = options;
-    let wanted = Wanted { names: &[Name::Isthmus], isthmusd: isthmusd.as_deref(), allow_debug };
+    let wanted =
+        Wanted { of: &Name::TUNNELS, names: &[Name::Isthmus], isthmusd: isthmusd.as_deref(), allow_debug };
     let daemon = contender::select(wanted, |_| ())?.pop().context("no daemon was found")?;
     let number = |count: u32| usize::try_from(count).context("a number of streams");
     let (streams, connected, probes) = (number(streams)?, number(connected)?, number(probes)?);

@@ -2,17 +2,27 @@
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets::NOTHING};
 
-use super::{Program, Report, Values};
+use super::{Comparison, Program, Report, Values};
 use crate::{contender::Name, failover, figure::Figure, goal::Mark};
 
 /// Heading, figures, verdicts.
 pub(super) fn render(report: &Report) -> String {
-    let mut text = heading(report);
-    text.push_str(&format!("\n\n{}\n", figures(report)));
+    format!("{}\n\n{}", heading(report), tables(&report.comparison))
+}
+
+/// Figures, verdicts.
+pub(crate) fn tables(report: &Comparison) -> String {
+    let mut text = format!("{}\n", figures(report));
     if !report.verdicts.is_empty() {
         text.push_str(&format!("\n{}\n", verdicts(report)));
     }
     text
+}
+
+/// A line for each program.
+pub(crate) fn versions(report: &Comparison) -> String {
+    let lines = report.programs.iter().map(|program| format!("\n{}: {}", program.name, program.version));
+    lines.collect()
 }
 
 fn heading(report: &Report) -> String {
@@ -25,7 +35,7 @@ fn heading(report: &Report) -> String {
     if let Some(peers) = report.peers {
         text.push_str(&format!("; N = {peers} peers that never answer, and one that does"));
     }
-    for program in &report.programs {
+    for program in &report.comparison.programs {
         text.push_str(&format!("\n{}: {}", program.name, program.version));
         if program.name == Name::Isthmus && !report.config.is_empty() {
             text.push_str(&format!(" with {}", report.config.join(", ")));
@@ -34,7 +44,7 @@ fn heading(report: &Report) -> String {
     text
 }
 
-fn figures(report: &Report) -> Table {
+fn figures(report: &Comparison) -> Table {
     let mut table = table(report.programs.len() + rivals(report).count());
     let mut header = vec!["figure".to_owned()];
     header.extend(report.programs.iter().map(|program| program.name.to_string()));
@@ -51,12 +61,12 @@ fn figures(report: &Report) -> Table {
 }
 
 /// Rivals, where there is somebody to compare them with.
-fn rivals(report: &Report) -> impl Iterator<Item = &Program> {
+fn rivals(report: &Comparison) -> impl Iterator<Item = &Program> {
     let ours = report.programs.iter().any(|program| program.name == Name::Isthmus);
     report.programs.iter().filter(move |program| ours && program.name != Name::Isthmus)
 }
 
-fn row(report: &Report, figure: Figure) -> Vec<String> {
+fn row(report: &Comparison, figure: Figure) -> Vec<String> {
     let mut row = vec![format!("{}, {}", figure.title(), figure.unit())];
     let cell = |program: &Program| program.figures.get(&figure).map(|values| spread(figure, values));
     row.extend(report.programs.iter().map(|program| cell(program).unwrap_or_default()));
@@ -76,7 +86,7 @@ fn spread(figure: Figure, values: &Values) -> String {
     format!("{median} ({:.digits$}..{:.digits$})", summary.min, summary.max)
 }
 
-fn verdicts(report: &Report) -> Table {
+fn verdicts(report: &Comparison) -> Table {
     let mut table = table(0);
     table.set_header(["goal", "measured", "at least", "aim", "result"]);
     for verdict in &report.verdicts {

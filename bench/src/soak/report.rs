@@ -11,8 +11,8 @@ use super::{
     vitals::{Memory, Seen},
 };
 use crate::{
-    figure::quantile,
     report::{Machine, table::table},
+    summary::quantile,
 };
 
 /// The form of [`Report`]; another number when a reader of this one would misread it.

@@ -20,5 +20,6 @@ pub mod pki;
 pub mod probe;
 pub mod relay;
 pub mod route;
+pub mod router;
 pub mod sandbox;
 pub mod wait;
