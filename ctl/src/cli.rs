@@ -93,6 +93,11 @@ pub(crate) enum Noun {
         #[command(subcommand)]
         verb: BgpVerb,
     },
+    /// Watched paths: who answers, how soon silence is noticed, and why a path is down.
+    Bfd {
+        /// Only the session of this name or address, in detail.
+        name: Option<String>,
+    },
     /// Every certificate that the node holds or trusts.
     Certs {
         #[command(subcommand)]
@@ -414,7 +419,7 @@ impl Noun {
             Self::Status { exit_code } => !exit_code,
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
             Self::Peers | Self::Fabric { .. } | Self::Tunnel { verb: None } => true,
-            Self::Routes { .. } | Self::Bgp { .. } | Self::Certs { verb: None } => true,
+            Self::Routes { .. } | Self::Bgp { .. } | Self::Bfd { .. } | Self::Certs { verb: None } => true,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
             Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,
             Self::Audit { .. } | Self::Token { .. } | Self::Generate { .. } => false,

@@ -4,6 +4,7 @@
 //! YAML. Answers are this program's own types, so that the documents stay as they are when the wire format moves.
 
 mod audit;
+mod bfd;
 mod bgp;
 mod certs;
 mod certs_doctor;
@@ -77,6 +78,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
             ask.show(&routes::WhyQuery { address })
         }
         Noun::Bgp { verb: BgpVerb::Neighbors { name } } => ask.show(&bgp::Query { name }),
+        Noun::Bfd { name } => ask.show(&bfd::Query { name }),
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Certs { verb: Some(CertsVerb::Doctor(doctor)) } => certs_doctor::doctor(&output, &doctor),

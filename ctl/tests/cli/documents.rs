@@ -15,6 +15,7 @@ const NOUNS: [(&str, &str); 9] = [
     ("routes", "isthmus.v1/routes"),
     ("routes why 10.20.3.4", "isthmus.v1/route-explanation"),
     ("bgp neighbors", "isthmus.v1/bgp-neighbors"),
+    ("bfd", "isthmus.v1/bfd"),
     ("certs", "isthmus.v1/certs"),
 ];
 

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::config::{Checker, check_name, unsupported};
+use crate::config::{Bfd, Checker, RawBfd, check_name, unsupported};
 
 /// A validated `[bgp]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct NeighborConfig {
     pub hold_time: Duration,
     /// Session is closed with Cease/1 when the neighbor announces more prefixes than this (RFC 4486).
     pub max_prefixes: Option<u32>,
+    /// Watches the path: when it fails the session ends with Cease/10 (RFC 9384).
+    pub bfd: Option<Bfd>,
 }
 
 /// Built-in policies. eBGP without a policy is `None` (RFC 8212).
@@ -91,7 +93,7 @@ struct RawNeighbor {
     export: Option<Spanned<String>>,
     hold_time: Option<Spanned<String>>,
     max_prefixes: Option<Spanned<u32>>,
-    bfd: Option<Spanned<toml::Table>>,
+    bfd: Option<RawBfd>,
 }
 
 impl RawConfig {
@@ -200,7 +202,6 @@ fn check_unique(c: &mut Checker<'_>, neighbors: &[RawNeighbor]) {
 
 impl RawNeighbor {
     fn check(self, c: &mut Checker<'_>, own_asn: u32, hold_time: Duration) -> Option<NeighborConfig> {
-        unsupported(c, self.bfd.map(|raw| raw.span()), "bfd");
         let name = check_name(c, &self.name);
         let asn = check_asn(c, &self.asn);
         let address = check_neighbor_address(c, &self.address);
@@ -208,6 +209,7 @@ impl RawNeighbor {
         let import = self.import.map_or(Some(default), |raw| check_policy(c, &raw));
         let export = self.export.map_or(Some(default), |raw| check_policy(c, &raw));
         let hold_time = self.hold_time.map_or(Some(hold_time), |raw| check_hold_time(c, &raw));
+        let bfd = self.bfd.map(|raw| raw.check(c));
         let max_prefixes = self.max_prefixes.map(|raw| {
             c.require(
                 *raw.get_ref() > 0,
@@ -226,6 +228,7 @@ impl RawNeighbor {
             export: export?,
             hold_time: hold_time?,
             max_prefixes,
+            bfd: bfd.map_or(Some(None), |bfd| bfd.map(Some))?,
         })
     }
 }

@@ -20,6 +20,7 @@ use super::{
     Config, Error, Handle, NeighborStatus, Policy,
     connection::{Connection, set_options},
     dial::dial,
+    failures::Failures,
     handle::Command,
     listen::{Neighbors, accept},
     metrics, next_hops, publish,
@@ -69,6 +70,7 @@ pub(super) struct Driver {
     refusals: Limits,
     notices: Limits,
     unsendable: Limits,
+    failures: Arc<Failures>,
 }
 
 impl Driver {
@@ -108,9 +110,11 @@ impl Driver {
             refusals: Limits::default(),
             notices: Limits::default(),
             unsendable: Limits::default(),
+            failures: Arc::default(),
         };
         driver.look_around();
-        Ok((driver, Handle { commands: command_sender, listening: listening.into() }))
+        let failures = Arc::clone(&driver.failures);
+        Ok((driver, Handle { commands: command_sender, listening: listening.into(), failures }))
     }
 
     pub(super) async fn run(mut self) {
@@ -123,6 +127,8 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => break,
+                // Before everything else: seconds of routes may wait behind it.
+                () = self.failures.told() => self.paths_failed(),
                 Some(command) = self.commands.recv() => self.command(command),
                 // Before inputs: a neighbor that sends without end must not keep us from noticing that it may no longer.
                 Ok(()) = self.statics.changed() => self.look_around(),
@@ -176,6 +182,13 @@ impl Driver {
         }
         // The next input may be about what this one decided.
         self.handle_events();
+    }
+
+    fn paths_failed(&mut self) {
+        for (neighbor, why) in self.failures.take() {
+            tracing::info!(neighbor, why, "BFD ends the BGP session");
+            self.speaker.handle_bfd_down(&neighbor, Instant::now());
+        }
     }
 
     fn dialed(&mut self, peer: PeerId, stream: TcpStream, now: Instant) {

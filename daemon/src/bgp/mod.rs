@@ -8,6 +8,7 @@ mod connection;
 mod dial;
 mod driver;
 mod error;
+mod failures;
 mod handle;
 mod listen;
 mod metrics;

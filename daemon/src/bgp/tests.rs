@@ -35,6 +35,7 @@ fn neighbor(n: u8, port: u16) -> NeighborConfig {
         export: Policy::All,
         hold_time: Duration::from_secs(3),
         max_prefixes: None,
+        bfd: None,
     }
 }
 

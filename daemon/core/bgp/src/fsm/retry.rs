@@ -52,8 +52,8 @@ impl Failure {
         match (notification.code, notification.subcode) {
             (code::OPEN, _) => Self::Open,
             (code::CEASE, code::cease::MAX_PREFIXES) => Self::MaxPrefixes,
-            // It heard nothing of us: that was the network.
-            (code::HOLD_TIMER, _) => Self::Transport,
+            // It heard nothing of us, or the path is dead: that was the network.
+            (code::HOLD_TIMER, _) | (code::CEASE, code::cease::BFD_DOWN) => Self::Transport,
             _ => Self::Protocol,
         }
     }

@@ -11,6 +11,7 @@
 //! Nothing blocks and nothing fails: a peer's misbehaviour ends that peer's session and no more.
 
 mod apply;
+mod bfd;
 mod config;
 mod peer;
 mod receive;

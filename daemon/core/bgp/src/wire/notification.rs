@@ -78,6 +78,8 @@ pub mod code {
         pub const CONFIGURATION: u8 = 6;
         /// Connection Collision Resolution.
         pub const COLLISION: u8 = 7;
+        /// BFD Down (RFC 9384).
+        pub const BFD_DOWN: u8 = 10;
     }
 }
 
