@@ -106,6 +106,11 @@ pub(crate) enum Noun {
         #[arg(long)]
         follow: bool,
     },
+    /// Watched paths: who answers, how soon silence is noticed, and why a path is down.
+    Bfd {
+        /// Only the session of this name or address, in detail.
+        name: Option<String>,
+    },
     /// Every certificate that the node holds or trusts.
     Certs {
         #[command(subcommand)]
@@ -484,7 +489,7 @@ impl Noun {
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
             Self::Peers | Self::Fabric { .. } | Self::Tunnel { verb: None } => true,
             Self::Bgp { verb } => !matches!(verb, BgpVerb::Clear { .. }),
-            Self::Routes { .. } | Self::Certs { verb: None } => true,
+            Self::Routes { .. } | Self::Bfd { .. } | Self::Certs { verb: None } => true,
             Self::Events { follow, .. } => !follow,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
             Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,

@@ -4,6 +4,7 @@
 //! YAML. Answers are this program's own types, so that the documents stay as they are when the wire format moves.
 
 mod audit;
+mod bfd;
 mod bgp;
 mod bgp_clear;
 mod bgp_neighbor;
@@ -98,6 +99,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
                 false => ask.show(&query),
             }
         }
+        Noun::Bfd { name } => ask.show(&bfd::Query { name }),
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),
         Noun::Certs { verb: Some(CertsVerb::Doctor(doctor)) } => certs_doctor::doctor(&output, &doctor),

@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod app;
+pub mod bfd;
 pub mod bgp;
 pub mod config;
 mod connections;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
+#[path = "bird/bfd.rs"]
+mod bfd;
 #[path = "bird/far_end.rs"]
 mod far_end;
 #[path = "bird/next_hops.rs"]

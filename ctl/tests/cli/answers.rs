@@ -41,6 +41,7 @@ pub(crate) fn healthy() -> Answers {
             router_id: "10.99.0.1".to_owned(),
             neighbors: vec![established(), idle()],
         },
+        bfd: ListBfdSessionsResponse { sessions: vec![watched()] },
         certificates: ListCertificatesResponse { certificates: vec![root(), svid()] },
         neighbor: crate::bgp::detail(),
         rib: crate::bgp::pages(),
@@ -48,6 +49,27 @@ pub(crate) fn healthy() -> Answers {
         explained: Default::default(),
         events: Default::default(),
         refusal: None,
+    }
+}
+
+fn watched() -> BfdSession {
+    BfdSession {
+        name: "azure-gw1".to_owned(),
+        address: "10.99.0.2".to_owned(),
+        path: "tunnel".to_owned(),
+        tunnel_peer: "azure-gw1".to_owned(),
+        local_address: "10.99.0.1".to_owned(),
+        state: "Up".to_owned(),
+        state_reason: "heard within 900ms".to_owned(),
+        state_since: THEN,
+        diagnostic: "no diagnostic".to_owned(),
+        interval_us: 300_000,
+        multiplier: 3,
+        transmit_interval_us: Some(300_000),
+        detection_time_us: Some(900_000),
+        failures: 2,
+        neighbors: vec!["azure-gw1".to_owned()],
+        ..BfdSession::default()
     }
 }
 

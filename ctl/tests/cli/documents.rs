@@ -6,7 +6,7 @@ use crate::answers::{self, THEN};
 use crate::run;
 use crate::server::{Answers, Server};
 
-const NOUNS: [(&str, &str); 13] = [
+const NOUNS: [(&str, &str); 14] = [
     ("status", "isthmus.v1/status"),
     ("peers", "isthmus.v1/peers"),
     ("tunnel", "isthmus.v1/tunnel"),
@@ -18,6 +18,7 @@ const NOUNS: [(&str, &str); 13] = [
     ("bgp neighbors azure-gw1", "isthmus.v1/bgp-neighbor"),
     ("bgp rib best", "isthmus.v1/bgp-rib"),
     ("bgp clear azure-gw1", "isthmus.v1/bgp-clear"),
+    ("bfd", "isthmus.v1/bfd"),
     ("certs", "isthmus.v1/certs"),
     ("events", "isthmus.v1/events"),
 ];

@@ -32,7 +32,7 @@ fn evil() -> Answers {
 fn no_control_character_reaches_the_terminal() {
     let server = Server::start(evil());
     let tunnel = ["tunnel", "tunnel offload", "tunnel offload udp-gso on"];
-    let nouns = ["status", "peers", "routes", "routes why ::1", "bgp neighbors", "certs"];
+    let nouns = ["status", "peers", "routes", "routes why ::1", "bgp neighbors", "bfd", "certs"];
     for noun in nouns.into_iter().chain(tunnel) {
         for format in ["table", "json", "yaml"] {
             let text = run(&server.socket(), &format!("{noun} -o {format}")).data();

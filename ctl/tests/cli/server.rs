@@ -30,6 +30,7 @@ pub(crate) struct Answers {
     pub(crate) routes: ListRoutesResponse,
     pub(crate) why: ExplainRouteResponse,
     pub(crate) neighbors: ListBgpNeighborsResponse,
+    pub(crate) bfd: ListBfdSessionsResponse,
     pub(crate) certificates: ListCertificatesResponse,
     pub(crate) neighbor: BgpNeighborDetail,
     /// In order; a cursor is the number of the next one.
@@ -162,6 +163,13 @@ impl Control for Canned {
         _: Request<ListBgpNeighborsRequest>,
     ) -> Result<Response<ListBgpNeighborsResponse>, Status> {
         self.reply("neighbors", &self.answers.neighbors)
+    }
+
+    async fn list_bfd_sessions(
+        &self,
+        _: Request<ListBfdSessionsRequest>,
+    ) -> Result<Response<ListBfdSessionsResponse>, Status> {
+        self.reply("bfd", &self.answers.bfd)
     }
 
     async fn list_certificates(

@@ -117,6 +117,19 @@ onprem-gw1  10.99.0.9  64512       Active       -      0         0         0    
 }
 
 #[test]
+fn bfd_sessions() {
+    let server = Server::start(answers::healthy());
+    let ran = run(&server.socket(), "bfd");
+    for words in ["tunnel azure-gw1", "Up", "300ms", "900ms", "heard within 900ms"] {
+        assert!(ran.stdout.contains(words), "{}", ran.stdout);
+    }
+    let ran = run(&server.socket(), "bfd 10.99.0.2");
+    assert!(ran.stdout.contains("300ms x 3"), "{}", ran.stdout);
+    let ran = run(&server.socket(), "bfd gw9");
+    assert!(ran.stderr.contains("no BFD session has the name or address gw9"), "{}", ran.stderr);
+}
+
+#[test]
 fn certs_say_what_expired() {
     let server = Server::start(answers::healthy());
     let table = run(&server.socket(), "certs").data();
@@ -177,6 +190,7 @@ fn an_empty_daemon_says_that_there_is_nothing() {
         ("tunnel offload", "no tunnel is configured\n"),
         ("routes", "no routes\n"),
         ("routes why 10.0.0.1", "no route to 10.0.0.1\n"),
+        ("bfd", "no BFD sessions\n"),
         ("bgp neighbors", "no BGP speaker is configured\n"),
         ("certs", "no certificates\n"),
     ];

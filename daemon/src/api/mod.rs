@@ -5,6 +5,7 @@
 //! `Bgp` starts sessions again; `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these three are in the audit
 //! log, with who gave them, before they are carried out.
 
+mod bfd;
 mod bgp;
 mod certificates;
 mod config;
@@ -33,9 +34,9 @@ use std::{
 use isthmus_proto::bgp::bgp_server::BgpServer;
 use isthmus_proto::control::{
     ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest, GetStatusResponse, GetTunnelRequest,
-    GetTunnelResponse, ListBgpNeighborsRequest, ListBgpNeighborsResponse, ListCertificatesRequest,
-    ListCertificatesResponse, ListPeersRequest, ListPeersResponse, ListRoutesRequest, ListRoutesResponse,
-    SetOffloadRequest, SetOffloadResponse,
+    GetTunnelResponse, ListBfdSessionsRequest, ListBfdSessionsResponse, ListBgpNeighborsRequest,
+    ListBgpNeighborsResponse, ListCertificatesRequest, ListCertificatesResponse, ListPeersRequest,
+    ListPeersResponse, ListRoutesRequest, ListRoutesResponse, SetOffloadRequest, SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
 use isthmus_proto::events::events_server::EventsServer;
@@ -79,6 +80,8 @@ pub struct Parts {
     pub tunnel: Option<crate::tunnel::Handle>,
     /// BGP sessions.
     pub bgp: Option<crate::bgp::Handle>,
+    /// Watched paths.
+    pub bfd: Option<crate::bfd::Handle>,
     /// Who we are to BGP neighbors.
     pub speaker: Option<Speaker>,
     /// Kernel routes.
@@ -211,6 +214,13 @@ impl Control for Service {
         _: Request<ListBgpNeighborsRequest>,
     ) -> Result<Response<ListBgpNeighborsResponse>, Status> {
         Ok(Response::new(bgp::neighbors(&self.parts).await))
+    }
+
+    async fn list_bfd_sessions(
+        &self,
+        _: Request<ListBfdSessionsRequest>,
+    ) -> Result<Response<ListBfdSessionsResponse>, Status> {
+        Ok(Response::new(bfd::sessions(&self.parts).await))
     }
 
     async fn list_certificates(

@@ -17,6 +17,7 @@ fn parts() -> Parts {
         board: Board::new(),
         tunnel: None,
         bgp: None,
+        bfd: None,
         speaker: None,
         fib: None,
         identity: None,

@@ -1,5 +1,6 @@
 //! The only place that knows every subsystem: builds them in order, applies a reload to each, and stops them in reverse.
 
+mod bfd;
 mod reload;
 mod signals;
 mod stages;
@@ -123,6 +124,8 @@ async fn build(config: Config, events: Journal, stages: &mut Stages) -> anyhow::
     if bgp.is_none() {
         board.set_settled();
     }
+    // The first to stop: peers hear of an administrator before anything else of theirs ends.
+    let bfd = bfd::start(&config, tunnel.as_ref(), bgp.as_ref(), stages).await?;
     let parts = api::Parts {
         node: Arc::new(config.node.clone()),
         started_at: SystemTime::now(),
@@ -130,6 +133,7 @@ async fn build(config: Config, events: Journal, stages: &mut Stages) -> anyhow::
         board,
         tunnel,
         bgp,
+        bfd,
         speaker: config.bgp.as_ref().map(|bgp| api::Speaker { asn: bgp.asn, router_id: bgp.router_id }),
         fib,
         identity,

@@ -86,6 +86,10 @@ impl Node {
         if let (Some(handle), Some(section)) = (&self.parts.bgp, new.bgp.clone()) {
             changes.extend(handle.apply(section).await.map_err(|error| error.to_string())?);
         }
+        if let Some(handle) = &self.parts.bfd {
+            let wanted = super::bfd::wanted(new);
+            changes.extend(handle.apply(wanted).await.map_err(|error| error.to_string())?);
+        }
         Ok(changes)
     }
 }

@@ -23,6 +23,7 @@ use super::{
     Config, Error, Handle, NeighborConfig, NeighborStatus, Place, Transport,
     connection::{Connection, Ends, Share, set_options},
     dial::{Target, dial},
+    failures::Failures,
     handle::Command,
     link_down::Links,
     listen::{Listeners, Neighbors, accept},
@@ -85,6 +86,7 @@ pub(super) struct Driver {
     refusals: Limits,
     notices: Limits,
     unsendable: Limits,
+    failures: Arc<Failures>,
 }
 
 impl Driver {
@@ -127,9 +129,11 @@ impl Driver {
             refusals: Limits::default(),
             notices: Limits::default(),
             unsendable: Limits::default(),
+            failures: Arc::default(),
         };
         driver.look_around();
-        Ok((driver, Handle { commands: command_sender, listening: listening.into() }))
+        let failures = Arc::clone(&driver.failures);
+        Ok((driver, Handle { commands: command_sender, listening: listening.into(), failures }))
     }
 
     pub(super) async fn run(mut self) {
@@ -142,6 +146,8 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => break,
+                // Before everything else: seconds of routes may wait behind it.
+                () = self.failures.told() => self.paths_failed(),
                 Some(command) = self.commands.recv() => self.command(command),
                 // Before inputs: a neighbor that sends without end must not keep us from noticing that it may no longer.
                 Ok(()) = self.statics.changed() => self.look_around(),
@@ -227,6 +233,13 @@ impl Driver {
         }
         // The next input may be about what this one decided.
         self.handle_events();
+    }
+
+    fn paths_failed(&mut self) {
+        for (neighbor, why) in self.failures.take() {
+            tracing::info!(neighbor, why, "BFD ends the BGP session");
+            self.speaker.handle_path_down(&neighbor, &why, Instant::now());
+        }
     }
 
     fn dialed(&mut self, peer: PeerId, stream: TcpStream, made: &Transport, now: Instant) {

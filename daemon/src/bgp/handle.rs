@@ -10,13 +10,14 @@ use ipnet::IpNet;
 use isthmus_bgp::{PeerStatus, fsm::State};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Config, Error, PathNotes, ask::Errand};
+use super::{Config, Error, PathNotes, ask::Errand, failures::Failures};
 
 /// Cheap handle to the BGP task.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) listening: Arc<[SocketAddr]>,
+    pub(super) failures: Arc<Failures>,
 }
 
 pub(super) enum Command {
@@ -120,6 +121,11 @@ impl Handle {
         let command = Command::Apply(Box::new(config), answer);
         self.commands.send(command).await.map_err(|_| Error::Stopped)?;
         answered.await.map_err(|_| Error::Stopped)?
+    }
+
+    /// The path to a neighbor, by name, is dead: its session ends with Cease/BFD Down (RFC 9384), and is tried again. Never waits.
+    pub fn path_failed(&self, neighbor: &str, why: String) {
+        self.failures.tell(neighbor, why);
     }
 
     /// Addresses that are listened on, with the ports that the kernel chose for zero.

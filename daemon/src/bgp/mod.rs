@@ -9,6 +9,7 @@ mod connection;
 mod dial;
 mod driver;
 mod error;
+mod failures;
 mod handle;
 mod link_down;
 mod listen;
@@ -32,6 +33,7 @@ pub use error::Error;
 pub use handle::{Handle, NeighborStatus};
 use listen::Listeners;
 pub use paths::{PathNote, PathNotes};
+pub use to_core::index as interface_index;
 
 /// Binds the listeners and starts every session.
 ///

@@ -37,6 +37,7 @@ pub(super) fn neighbor(n: u8, port: u16) -> NeighborConfig {
         graceful_restart: GracefulRestart::Off,
         preset: None,
         warnings: Vec::new(),
+        bfd: None,
     }
 }
 

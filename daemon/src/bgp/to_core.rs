@@ -27,7 +27,7 @@ pub(super) fn to_core(config: &Config) -> isthmus_bgp::Config {
 }
 
 /// An interface's index, as it is now.
-pub(super) fn index(interface: &str) -> u32 {
+pub fn index(interface: &str) -> u32 {
     if_nametoindex(interface).unwrap_or(NO_INTERFACE)
 }
 

@@ -3,6 +3,7 @@
 //! Each section's type and its checks live in the subsystem it configures; this file holds the sections together and checks what
 //! no single section can know.
 
+mod bfd;
 mod check;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,8 @@ use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
 
+pub use bfd::Bfd;
+pub(crate) use bfd::RawBfd;
 pub use check::Problem;
 pub(crate) use check::{Checker, likely, open};
 

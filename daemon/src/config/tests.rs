@@ -211,8 +211,12 @@ fn bad_bgp_values() {
             "there is no policy called \"some\"",
         ),
         (
-            "neighbor = [{ name = \"n\", address = \"10.0.0.2\", asn = 5, bfd = {} }]",
-            "bfd is not served by this version",
+            "neighbor = [{ name = \"n\", address = \"10.0.0.2\", asn = 5, bfd = { multiplier = 256 } }]",
+            "this multiplier is out of range",
+        ),
+        (
+            "neighbor = [{ name = \"n\", address = \"10.0.0.2\", asn = 5, bfd = { interval = \"5ms\" } }]",
+            "this duration is out of range",
         ),
     ];
     for (line, reason) in table {

@@ -134,6 +134,7 @@ mod tests {
             endpoint: None,
             allowed_ips: vec![],
             persistent_keepalive: None,
+            bfd: None,
         }
     }
 

@@ -95,8 +95,10 @@ impl<'a> Delivery<'_, 'a> {
     /// Takes what a peer sent; what it may not send is dropped and counted.
     pub(super) fn accept(&mut self, slot: Slot, opened: impl Iterator<Item = Opened<'a>>) {
         let Some(peer) = self.snapshot.peer(slot) else { return };
+        let tap = self.engine.tap.load();
         for opened in opened {
             match check(&mut self.router, slot, peer, opened) {
+                Ok(packet) if tap.as_ref().is_some_and(|tap| tap.takes(&peer.name, packet)) => {}
                 Ok(packet) => {
                     self.bytes += packet.len();
                     self.packets.push(packet);

@@ -8,7 +8,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use isthmus_tunnel::{
     Now,
     buffer::Outbox,
@@ -25,6 +25,7 @@ use super::{
     send::{Sender, WhenFull},
     snapshot::Snapshot,
     sockets::Sockets,
+    tap::Tap,
     tun::Tun,
     waiter::{Set, Waiter},
 };
@@ -39,6 +40,8 @@ pub(super) struct Engine {
     /// Drops that belong to no peer.
     pub(super) drops: Drops,
     pub(super) batches: Batches,
+    /// Who is shown packets before they are delivered.
+    pub(super) tap: ArcSwapOption<Tap>,
     attention: Arc<Attention>,
     stop: EventFd,
 }
@@ -82,6 +85,7 @@ impl Engine {
             offloads,
             drops: Drops::default(),
             batches: Batches::default(),
+            tap: ArcSwapOption::empty(),
             attention,
             stop,
         })

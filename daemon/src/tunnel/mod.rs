@@ -28,6 +28,7 @@ mod send;
 mod snapshot;
 mod sockets;
 mod sys;
+mod tap;
 mod transmit;
 mod tun;
 mod waiter;
@@ -53,6 +54,7 @@ use offload::Offloads;
 pub use offload::{Offload, OffloadStatus};
 pub use peer::PeerStatus;
 use peers::Peers;
+pub use tap::{Injector, TapHook};
 use tun::Tun;
 
 /// A running tunnel. Cheap to clone; dropping it stops nothing.
@@ -186,6 +188,18 @@ impl Handle {
         peer.session.hold_down(reason.map(Arc::from));
         engine.look_at(peer);
         true
+    }
+
+    /// Shows every sound UDP packet to this port to the hook, before it is delivered; the last one that was set counts.
+    pub fn tap(&self, port: u16, hook: TapHook) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.tap.store(Some(Arc::new(tap::Tap { port, hook })));
+        }
+    }
+
+    /// A way to send inner packets to peers past the device; for one thread.
+    pub fn injector(&self) -> Injector {
+        Injector::new(self.engine.clone())
     }
 
     /// How many packets each kind of system call carried: "tun_read", "tun_write", "udp_send", "udp_receive".

@@ -125,6 +125,7 @@ mod tests {
             endpoint: Some(endpoint),
             allowed_ips: vec![],
             persistent_keepalive: Some(Duration::from_secs(25)),
+            bfd: None,
         };
         crate::tunnel::peer::tests::peer_of(&config, 7)
     }

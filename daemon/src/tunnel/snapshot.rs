@@ -71,6 +71,7 @@ mod tests {
             endpoint: None,
             allowed_ips: vec![],
             persistent_keepalive: None,
+            bfd: None,
         };
         crate::tunnel::peer::tests::peer_of(&config, key.into())
     }

@@ -301,6 +301,82 @@ pub struct BgpNeighbor {
     pub messages_sent: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListBfdSessionsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListBfdSessionsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub sessions: ::prost::alloc::vec::Vec<BfdSession>,
+}
+/// A path that is watched (RFC 5880).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BfdSession {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The other end.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// "tunnel", "direct" (one hop, RFC 5881) or "multihop" (RFC 5883).
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
+    /// The tunnel peer that it leads through; empty where it leads through none.
+    #[prost(string, tag = "4")]
+    pub tunnel_peer: ::prost::alloc::string::String,
+    /// Our end; empty where the kernel chooses it.
+    #[prost(string, tag = "5")]
+    pub local_address: ::prost::alloc::string::String,
+    /// "AdminDown", "Down", "Init", "Up".
+    #[prost(string, tag = "6")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub state_reason: ::prost::alloc::string::String,
+    #[prost(int64, tag = "8")]
+    pub state_since: i64,
+    /// Why it last changed state, as the peer is told (RFC 5880 section 4.1).
+    #[prost(string, tag = "9")]
+    pub diagnostic: ::prost::alloc::string::String,
+    /// As configured: what is wanted for both directions.
+    #[prost(uint64, tag = "10")]
+    pub interval_us: u64,
+    #[prost(uint32, tag = "11")]
+    pub multiplier: u32,
+    /// Agreed: how often is sent before jitter, and after what silence the path is down. Absent: nothing is sent; the peer is silent.
+    #[prost(uint64, optional, tag = "12")]
+    pub transmit_interval_us: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "13")]
+    pub detection_time_us: ::core::option::Option<u64>,
+    #[prost(uint32, tag = "14")]
+    pub local_discriminator: u32,
+    /// What the peer said last. Absent: it is silent.
+    #[prost(message, optional, tag = "15")]
+    pub remote: ::core::option::Option<BfdRemote>,
+    #[prost(uint64, tag = "16")]
+    pub packets_sent: u64,
+    #[prost(uint64, tag = "17")]
+    pub packets_received: u64,
+    /// How often the path failed: from Up to Down, and no administrator asked for it.
+    #[prost(uint64, tag = "18")]
+    pub failures: u64,
+    /// BGP neighbors whose session ends when the path fails.
+    #[prost(string, repeated, tag = "19")]
+    pub neighbors: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BfdRemote {
+    #[prost(uint32, tag = "1")]
+    pub discriminator: u32,
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub diagnostic: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub multiplier: u32,
+    #[prost(uint64, tag = "5")]
+    pub desired_min_tx_us: u64,
+    /// Zero: it wants no packets.
+    #[prost(uint64, tag = "6")]
+    pub required_min_rx_us: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListCertificatesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListCertificatesResponse {
@@ -698,6 +774,31 @@ pub mod control_client {
                 .insert(GrpcMethod::new("isthmus.v1.Control", "ListBgpNeighbors"));
             self.inner.unary(req, path, codec).await
         }
+        /// BFD sessions: paths that are watched.
+        pub async fn list_bfd_sessions(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListBfdSessionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListBfdSessionsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/isthmus.v1.Control/ListBfdSessions",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("isthmus.v1.Control", "ListBfdSessions"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Every certificate the node holds or trusts.
         pub async fn list_certificates(
             &mut self,
@@ -794,6 +895,14 @@ pub mod control_server {
             request: tonic::Request<super::ListBgpNeighborsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListBgpNeighborsResponse>,
+            tonic::Status,
+        >;
+        /// BFD sessions: paths that are watched.
+        async fn list_bfd_sessions(
+            &self,
+            request: tonic::Request<super::ListBfdSessionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListBfdSessionsResponse>,
             tonic::Status,
         >;
         /// Every certificate the node holds or trusts.
@@ -1175,6 +1284,51 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListBgpNeighborsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/isthmus.v1.Control/ListBfdSessions" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListBfdSessionsSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::ListBfdSessionsRequest>
+                    for ListBfdSessionsSvc<T> {
+                        type Response = super::ListBfdSessionsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListBfdSessionsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::list_bfd_sessions(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListBfdSessionsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -13,7 +13,7 @@ use super::{
     rule::check_family,
     transport::RawTransport,
 };
-use crate::config::{Checker, check_name, likely, unsupported};
+use crate::config::{Bfd, Checker, RawBfd, check_name, likely};
 
 /// A validated `[[bgp.neighbor]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct NeighborConfig {
     pub place: Place,
     /// How connections with it are made.
     pub transport: Transport,
+    /// Watches the path: when it fails the session ends with Cease/10 (RFC 9384).
+    pub bfd: Option<Bfd>,
     /// What is agreed about restarts.
     pub graceful_restart: GracefulRestart,
     /// The cloud router that it is.
@@ -77,7 +79,7 @@ pub(super) struct RawNeighbor {
     allow_default: bool,
     enforce_first_as: Option<Spanned<bool>>,
     remove_private_as: Option<Spanned<bool>>,
-    bfd: Option<Spanned<toml::Table>>,
+    bfd: Option<RawBfd>,
 }
 
 /// What a neighbor takes from the section around it.
@@ -94,7 +96,6 @@ pub(super) struct Section<'a> {
 impl RawNeighbor {
     /// `None` only if a problem was recorded.
     pub(super) fn check(mut self, c: &mut Checker<'_>, section: &Section<'_>) -> Option<NeighborConfig> {
-        unsupported(c, self.bfd.as_ref().map(Spanned::span), "bfd");
         let preset = self.preset.as_ref().map(|raw| check_preset(c, raw));
         let preset = preset.map_or(Some(None), |found| found.map(Some))?;
         let (name, asn, place) =
@@ -108,17 +109,19 @@ impl RawNeighbor {
         };
         let transport = transport.check(c, external, place.as_ref(), preset);
         let graceful_restart = self.check_restart(c, section);
+        let bfd = self.bfd.as_ref().map_or(Some(None), |raw| raw.check(c).map(Some));
         self.check_kind(c, external);
         let (name, asn, place) = (name?, asn?, place?);
         let peer = PeerConfig::new(name, place.address, asn);
         let peer = self.check_peer(c, peer, section, preset);
-        let (peer, transport, graceful_restart) = (peer?, transport?, graceful_restart?);
+        let (peer, transport, graceful_restart, bfd) = (peer?, transport?, graceful_restart?, bfd?);
         let warnings =
             preset.map(|preset| self.warn(c, preset, &peer, &transport, graceful_restart, section));
         Some(NeighborConfig {
             peer,
             place,
             transport,
+            bfd,
             graceful_restart,
             preset: preset.map(|preset| preset.name),
             warnings: warnings.unwrap_or_default(),

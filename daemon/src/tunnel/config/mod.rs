@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::Offload;
 use crate::{
-    config::{Checker, check_name},
+    config::{Bfd, Checker, RawBfd, check_name},
     secret::Secret32,
 };
 pub use endpoint::Endpoint;
@@ -60,6 +60,8 @@ pub struct PeerConfig {
     pub allowed_ips: Vec<IpNet>,
     /// Interval of unconditional keepalives.
     pub persistent_keepalive: Option<Duration>,
+    /// Watches the path to the first address of `allowed_ips`; BGP neighbors behind the peer have their own.
+    pub bfd: Option<Bfd>,
 }
 
 const DEFAULT_INTERFACE: &str = "isthmus0";
@@ -98,6 +100,7 @@ struct RawPeer {
     #[serde(default)]
     allowed_ips: Vec<Spanned<String>>,
     persistent_keepalive: Option<Spanned<String>>,
+    bfd: Option<Spanned<RawBfd>>,
 }
 
 impl RawConfig {
@@ -247,6 +250,7 @@ impl RawPeer {
         let allowed_ips: Vec<_> = self.allowed_ips.iter().filter_map(|raw| c.prefix(raw)).collect();
         let keepalive = Duration::from_secs(1)..=Duration::from_secs(65535);
         let persistent_keepalive = self.persistent_keepalive.map(|raw| c.duration(&raw, keepalive));
+        let bfd = self.bfd.map(|raw| check_bfd(c, raw, &allowed_ips));
         (allowed_ips.len() == self.allowed_ips.len()).then_some(())?;
         Some(PeerConfig {
             name: name?,
@@ -255,8 +259,24 @@ impl RawPeer {
             endpoint: endpoint.map_or(Some(None), |endpoint| endpoint.map(Some))?,
             allowed_ips,
             persistent_keepalive: persistent_keepalive.map_or(Some(None), |interval| interval.map(Some))?,
+            bfd: bfd.map_or(Some(None), |bfd| bfd.map(Some))?,
         })
     }
+}
+
+/// A path is watched to an address of the peer, and over a tunnel that is always one hop.
+fn check_bfd(c: &mut Checker<'_>, raw: Spanned<RawBfd>, allowed_ips: &[IpNet]) -> Option<Bfd> {
+    let span = raw.span();
+    let bfd = raw.into_inner().check(c)?;
+    let has_host = allowed_ips.iter().any(|net| net.prefix_len() == net.max_prefix_len());
+    if !has_host {
+        let help = "add the peer's overlay address to allowed_ips: \"10.99.0.2/32\"";
+        c.problem(span.clone(), "bfd needs an address of the peer, and allowed_ips has only networks", help);
+    }
+    if bfd.multihop {
+        c.problem(span, "a tunnel peer is one hop away", "remove multihop");
+    }
+    (has_host && !bfd.multihop).then_some(bfd)
 }
 
 fn check_public_key(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<[u8; 32]> {

@@ -81,6 +81,7 @@ mod tests {
             endpoint: (!endpoint.is_empty()).then(|| Endpoint::Address(endpoint.parse().unwrap())),
             allowed_ips: vec![],
             persistent_keepalive: None,
+            bfd: None,
         };
         crate::tunnel::peer::tests::peer_of(&config, key.into())
     }

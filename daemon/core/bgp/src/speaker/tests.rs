@@ -44,6 +44,25 @@ fn prefixes_of_both_families_cross() {
     assert_eq!((status.prefixes_received, status.prefixes_accepted, status.prefixes_sent), (2, 2, 1));
 }
 
+/// RFC 9384: the far side reads why, and the routes go at once.
+#[test]
+fn a_dead_path_ends_the_session_and_it_is_tried_again() {
+    let mut net = pair();
+    net.seconds(5);
+    let now = net.now;
+    net.nodes[0].speaker.handle_path_down("node1", "BFD: test", now);
+    net.run(Duration::from_millis(100));
+    assert_eq!(notified(&net, 0, true), [(6, 10)]);
+    assert_eq!(notified(&net, 1, false), [(6, 10)]);
+    assert!(net.through(0, TWO).is_empty() && net.through(1, ONE).is_empty());
+    // Not established, it has nothing to lose; and nobody has that name.
+    net.nodes[0].speaker.handle_path_down("node1", "BFD: test", now);
+    net.nodes[0].speaker.handle_path_down("stranger", "BFD: test", now);
+    assert_eq!(notified(&net, 0, true).len(), 1);
+    net.seconds(5);
+    assert_eq!(net.status(0, 1).state, State::Established, "the network is expected back within seconds");
+}
+
 #[test]
 fn a_quiet_hour_changes_nothing() {
     let mut net = pair();
