@@ -6,7 +6,7 @@ use crate::answers::{self, THEN};
 use crate::run;
 use crate::server::{Answers, Server};
 
-const NOUNS: [(&str, &str); 9] = [
+const NOUNS: [(&str, &str); 10] = [
     ("status", "isthmus.v1/status"),
     ("peers", "isthmus.v1/peers"),
     ("tunnel", "isthmus.v1/tunnel"),
