@@ -96,7 +96,9 @@ fn a_dead_path_takes_peer_and_routes_and_comes_back() {
             (&up["transmit_interval_us"], &up["detection_time_us"]),
             (&100_000.into(), &300_000.into())
         );
-        assert_eq!((&up["neighbors"][0], &up["failures"]), (&mesh::name(2).into(), &0.into()));
+        assert_eq!(up["neighbors"][0], mesh::name(2));
+        // On its way up packets may overtake each other, and a late "Down" ends what has just begun.
+        let before = up["failures"].as_u64().unwrap();
 
         let cut = Instant::now();
         cable(2, false);
@@ -105,13 +107,13 @@ fn a_dead_path_takes_peer_and_routes_and_comes_back() {
         wait_bgp(&mut mesh, 1, |state, error| state != "Established" && error.contains("BFD Down"));
         let down = wait_session(&mut mesh, 1, "Down");
         assert_eq!(down["diagnostic"], "control detection time expired");
-        assert_eq!((&down["failures"], &down["remote"]), (&1.into(), &Value::Null));
+        assert_eq!((&down["failures"], &down["remote"]), (&(before + 1).into(), &Value::Null));
         let routes = mesh.node(1).routes().unwrap();
         assert!(routes.iter().all(|route| route.prefix != ANNOUNCED), "{routes:?}");
 
         cable(2, true);
         wait_all_up(&mut mesh);
-        assert_eq!(session(mesh.node(1)).unwrap()["failures"], 1);
+        assert!(session(mesh.node(1)).unwrap()["failures"].as_u64().unwrap() > before);
     });
 }
 
@@ -120,11 +122,12 @@ fn who_leaves_or_never_answered_has_not_failed() {
     sandbox::run_with_bins("who_leaves_or_never_answered_has_not_failed", |bins| {
         let mut mesh = pair(bins, [BFD, BFD]);
         wait_all_up(&mut mesh);
+        let failures = session(mesh.node(1)).unwrap()["failures"].clone();
         assert!(mesh.node_mut(2).stop().unwrap().success());
         let down = wait_session(&mut mesh, 1, "Down");
         assert_eq!(
             (&down["diagnostic"], &down["failures"]),
-            (&"neighbor signaled session down".into(), &0.into())
+            (&"neighbor signaled session down".into(), &failures)
         );
         wait_peer(&mut mesh, 1, PeerState::Up, "");
 
@@ -136,7 +139,7 @@ fn who_leaves_or_never_answered_has_not_failed() {
         wait_peer(&mut mesh, 1, PeerState::Up, "");
         wait_bgp(&mut mesh, 1, |state, _| state == "Established");
         let waiting = session(mesh.node(1)).unwrap();
-        assert_eq!((&waiting["state"], &waiting["failures"]), (&"Down".into(), &0.into()));
+        assert_eq!((&waiting["state"], &waiting["failures"]), (&"Down".into(), &failures));
     });
 }
 
@@ -158,7 +161,7 @@ fn a_reload_changes_intervals_without_a_bounce() {
             Ok(session)
         });
         let agreed = agreed.unwrap();
-        assert_eq!((&agreed["state"], &agreed["failures"]), (&"Up".into(), &0.into()));
+        assert_eq!((&agreed["state"], &agreed["failures"]), (&"Up".into(), &before["failures"]));
         assert_eq!(agreed["local_discriminator"], before["local_discriminator"]);
     });
 }

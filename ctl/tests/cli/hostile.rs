@@ -23,6 +23,7 @@ fn evil() -> Answers {
     answers.why.steps[0] = text();
     answers.neighbors.router_id = text();
     answers.neighbors.neighbors[0].state = text();
+    answers.bfd.sessions[0].state_reason = text();
     answers.certificates.certificates[0].subject = text();
     answers.certificates.certificates[0].spiffe_id = text();
     answers

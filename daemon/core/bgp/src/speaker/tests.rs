@@ -49,6 +49,7 @@ fn prefixes_of_both_families_cross() {
 fn a_dead_path_ends_the_session_and_it_is_tried_again() {
     let mut net = pair();
     net.seconds(5);
+    net.nodes.iter_mut().for_each(|node| node.events.clear());
     let now = net.now;
     net.nodes[0].speaker.handle_path_down("node1", "BFD: test", now);
     net.run(Duration::from_millis(100));
