@@ -382,7 +382,7 @@ async fn a_deaf_peer_holds_up_nobody() {
     shell.until_known("10.8.0.0/16").await;
     peer.write_all(&flood(FLOOD)).await.unwrap();
     let everything = usize::try_from(FLOOD).unwrap() + 2;
-    shell.until(|shell| shell.board.snapshot().len() == everything).await;
+    shell.until(|shell| shell.board.len() == everything).await;
     let all = timeout(PATIENCE, shell.handle.neighbors()).await.unwrap();
     assert!(all.iter().all(NeighborStatus::is_established));
     assert_eq!(all[0].prefixes_received, u64::from(FLOOD) + 1);

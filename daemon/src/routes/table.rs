@@ -55,7 +55,8 @@ impl Table {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.statics.len() + self.bgp.prefixes().filter(|prefix| !self.statics.contains(*prefix)).count()
+        let both = self.statics.prefixes().filter(|prefix| self.bgp.contains(*prefix)).count();
+        self.statics.len() + self.bgp.len() - both
     }
 
     pub(super) fn get(&self, prefix: IpNet) -> Option<Route> {
