@@ -15,6 +15,7 @@ mod leash;
 pub mod lifecycle;
 mod log_limit;
 pub mod metrics;
+mod prefixes;
 pub mod routes;
 pub mod scrape;
 pub mod secret;

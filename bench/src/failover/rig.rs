@@ -3,13 +3,14 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
+    sync::Arc,
 };
 
 use anyhow::{Context, Result};
 use ipnet::{IpNet, Ipv4Net};
 use isthmus_lab::{link::veth, netns::Netns, node::Node};
 use isthmusd::{
-    routes::{Board, Candidate, NextHop},
+    routes::{Board, Candidate, Group, NextHop},
     tunnel,
 };
 
@@ -147,12 +148,11 @@ pub(super) fn board() -> Result<Board> {
         next_hop: NextHop::Peer(peer.into()),
         neighbor: Some(peer.into()),
         selected: true,
-        reason: "equal to the best".into(),
-        as_path: "65001".into(),
     });
-    let prefix = |number: u32| -> Result<(IpNet, Vec<Candidate>)> {
+    let ways: Group = ways.into();
+    let prefix = |number: u32| -> Result<(IpNet, Group)> {
         let address = Ipv4Addr::from_bits(COVER.addr().to_bits() + number * STEP);
-        Ok((IpNet::new(address.into(), PREFIX_LENGTH)?, ways.to_vec()))
+        Ok((IpNet::new(address.into(), PREFIX_LENGTH)?, Arc::clone(&ways)))
     };
     board.update_bgp((0..PREFIXES).map(prefix).collect::<Result<_>>()?);
     Ok(board)

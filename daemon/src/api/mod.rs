@@ -183,14 +183,14 @@ impl Control for Service {
         &self,
         request: Request<ListRoutesRequest>,
     ) -> Result<Response<ListRoutesResponse>, Status> {
-        routes::routes(&self.parts, &request.into_inner().prefix).map(Response::new)
+        routes::routes(&self.parts, &request.into_inner().prefix).await.map(Response::new)
     }
 
     async fn explain_route(
         &self,
         request: Request<ExplainRouteRequest>,
     ) -> Result<Response<ExplainRouteResponse>, Status> {
-        routes::explain(&self.parts, &request.into_inner().address).map(Response::new)
+        routes::explain(&self.parts, &request.into_inner().address).await.map(Response::new)
     }
 
     async fn list_bgp_neighbors(

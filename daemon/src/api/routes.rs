@@ -12,6 +12,7 @@ use isthmus_proto::control::{
 use tonic::Status;
 
 use crate::{
+    bgp::{PathNote, PathNotes},
     fib::KernelState,
     routes::{Hop, NextHop, Path, Route, Source},
     tunnel::State,
@@ -20,26 +21,27 @@ use crate::{
 use super::Parts;
 
 /// Every route within `prefix`; empty means all.
-pub(super) fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResponse, Status> {
+pub(super) async fn routes(parts: &Parts, prefix: &str) -> Result<ListRoutesResponse, Status> {
     let within = match prefix {
         "" => None,
         text => Some(parse_prefix(text)?),
     };
-    let view = View::new(parts);
-    let wanted = |route: &Route| within.is_none_or(|within| within.contains(&route.prefix));
-    let board = parts.board.snapshot();
-    let mut routes: Vec<_> = board.iter().filter(|r| wanted(r)).map(|r| view.message(r)).collect();
+    let wanted = |prefix: &IpNet| within.is_none_or(|within| within.contains(prefix));
+    let mut board = parts.board.snapshot();
+    board.retain(|route| wanted(&route.prefix));
+    let view = View::new(parts, &board).await;
+    let mut routes: Vec<_> = board.iter().map(|route| view.message(route)).collect();
     let known: HashSet<IpNet> = board.iter().map(|route| route.prefix).collect();
-    let left = view.kernel.iter().flatten().filter(|(prefix, _)| !known.contains(prefix));
-    let within = left.filter(|(prefix, _)| within.is_none_or(|within| within.contains(*prefix)));
-    let mut orphans: Vec<_> = within.collect();
+    let states = parts.fib.as_ref().map(crate::fib::Handle::states).unwrap_or_default();
+    let mut orphans: Vec<_> =
+        states.iter().filter(|(prefix, _)| wanted(prefix) && !known.contains(prefix)).collect();
     orphans.sort_by_key(|(prefix, _)| **prefix);
     routes.extend(orphans.into_iter().map(|(prefix, state)| orphan(prefix, state)));
     Ok(ListRoutesResponse { routes })
 }
 
 /// The route of one address, and the steps that lead to it.
-pub(super) fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteResponse, Status> {
+pub(super) async fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteResponse, Status> {
     let address: IpAddr = address.parse().map_err(|_| {
         Status::invalid_argument(format!("\"{}\" is not an IPv4 or IPv6 address", address.escape_debug()))
     })?;
@@ -48,7 +50,7 @@ pub(super) fn explain(parts: &Parts, address: &str) -> Result<ExplainRouteRespon
             vec![format!("no prefix known to this node covers {address}; the kernel's own routes decide")];
         return Ok(ExplainRouteResponse { route: None, steps });
     };
-    let view = View::new(parts);
+    let view = View::new(parts, std::slice::from_ref(&route)).await;
     let message = view.message(&route);
     Ok(ExplainRouteResponse { steps: steps(address, &route, &message), route: Some(message) })
 }
@@ -72,11 +74,11 @@ fn parse_prefix(text: &str) -> Result<IpNet, Status> {
 
 fn steps(address: IpAddr, route: &Route, message: &RouteMessage) -> Vec<String> {
     let mut steps = vec![format!("{} is the longest prefix that covers {address}", route.prefix)];
-    steps.push(match route.source {
+    steps.push(match route.source() {
         Source::Static => {
             "it is a tunnel peer's own prefix (allowed_ips), which BGP does not override".into()
         }
-        Source::Bgp => format!("BGP knows {} for it", paths(route.paths.len())),
+        Source::Bgp => format!("BGP knows {} for it", paths(route.paths().len())),
     });
     for candidate in &message.candidates {
         steps.push(format!("{} {}: {}", describe(candidate), fate(candidate), candidate.reason));
@@ -124,25 +126,34 @@ fn describe_kernel(kernel: &KernelRoute) -> String {
 struct View {
     live: HashMap<String, bool>,
     kernel: Option<HashMap<IpNet, KernelState>>,
+    notes: PathNotes,
 }
 
 impl View {
-    fn new(parts: &Parts) -> Self {
+    /// What is to say about these routes.
+    async fn new(parts: &Parts, routes: &[Route]) -> Self {
         let peers = parts.tunnel.iter().flat_map(crate::tunnel::Handle::peers);
+        let prefixes = || routes.iter().map(|route| route.prefix);
+        let learned = routes.iter().filter(|route| route.source() == Source::Bgp);
+        let learned: Vec<IpNet> = learned.map(|route| route.prefix).collect();
         Self {
             live: peers.map(|peer| (peer.name, peer.state != State::Down)).collect(),
-            kernel: parts.fib.as_ref().map(crate::fib::Handle::states),
+            kernel: parts.fib.as_ref().map(|fib| fib.states_of(prefixes())),
+            notes: match &parts.bgp {
+                Some(bgp) => bgp.paths(&learned).await,
+                None => PathNotes::new(),
+            },
         }
     }
 
     fn message(&self, route: &Route) -> RouteMessage {
         RouteMessage {
             prefix: route.prefix.to_string(),
-            source: match route.source {
+            source: match route.source() {
                 Source::Static => "static".into(),
                 Source::Bgp => "bgp".into(),
             },
-            candidates: route.paths.iter().map(|path| self.candidate(&route.prefix, path)).collect(),
+            candidates: route.paths().iter().map(|path| self.candidate(&route.prefix, path)).collect(),
             kernel: self.kernel.as_ref().map(|states| kernel_route(states.get(&route.prefix))),
         }
     }
@@ -150,31 +161,53 @@ impl View {
     fn candidate(&self, prefix: &IpNet, path: &Path) -> Candidate {
         let peer = match &path.hop {
             Hop::Peer(peer) => peer.to_string(),
-            Hop::Gateway(_) => String::new(),
+            Hop::Gateway(_) | Hop::LinkLocal { .. } => String::new(),
         };
+        let (reason, as_path) = self.note(prefix, path);
         Candidate {
             next_hop: match &path.candidate.next_hop {
                 NextHop::Address(address) => address.to_string(),
+                NextHop::LinkLocal { address, .. } => address.to_string(),
                 NextHop::Peer(_) => String::new(),
             },
             usable: self.usable(prefix, path),
             peer,
             neighbor: path.candidate.neighbor.as_deref().unwrap_or_default().to_owned(),
             selected: path.candidate.selected,
-            reason: path.candidate.reason.clone(),
-            as_path: path.candidate.as_path.clone(),
+            reason,
+            as_path,
         }
+    }
+
+    /// Reason and AS_PATH. BGP may know better by now than when it wrote onto the board: then there is nothing to say yet.
+    fn note(&self, prefix: &IpNet, path: &Path) -> (String, String) {
+        let (Some(neighbor), Some(address)) = (&path.candidate.neighbor, address(&path.candidate.next_hop))
+        else {
+            return ("configured in allowed_ips".into(), String::new());
+        };
+        let notes = self.notes.get(prefix).into_iter().flatten();
+        let of_path = |note: &&PathNote| note.neighbor == *neighbor && note.next_hop == address;
+        let note = notes.filter(of_path).max_by_key(|note| note.selected == path.candidate.selected);
+        note.map(|note| (note.reason.clone(), note.as_path.clone())).unwrap_or_default()
     }
 
     /// A peer must be known to the tunnel and live; a gateway is the kernel's to reach, and where it can't it refuses the route.
     fn usable(&self, prefix: &IpNet, path: &Path) -> bool {
         match &path.hop {
             Hop::Peer(peer) => self.live.get(&**peer).copied().unwrap_or(false),
-            Hop::Gateway(_) => {
+            Hop::Gateway(_) | Hop::LinkLocal { .. } => {
                 let state = self.kernel.as_ref().and_then(|states| states.get(prefix));
                 !(path.candidate.selected && matches!(state, Some(KernelState::Failed(_))))
             }
         }
+    }
+}
+
+fn address(next_hop: &NextHop) -> Option<IpAddr> {
+    match next_hop {
+        NextHop::Address(address) => Some(*address),
+        NextHop::LinkLocal { address, .. } => Some(IpAddr::V6(*address)),
+        NextHop::Peer(_) => None,
     }
 }
 
@@ -198,21 +231,24 @@ fn kernel_route(state: Option<&KernelState>) -> KernelRoute {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::Candidate as Stated;
+    use crate::routes::{Candidate as Stated, PathGroup};
 
     #[test]
     fn a_gateway_that_the_kernel_refused_carries_nothing() {
         let prefix: IpNet = "10.20.0.0/16".parse().unwrap();
         let gateway: IpAddr = "192.0.2.9".parse().unwrap();
-        let candidate = Stated {
-            next_hop: NextHop::Address(gateway),
-            neighbor: Some("router".into()),
+        let candidate =
+            Stated { next_hop: NextHop::Address(gateway), neighbor: Some("router".into()), selected: true };
+        let note = PathNote {
+            neighbor: "router".into(),
+            next_hop: gateway,
             selected: true,
             reason: "best path".into(),
             as_path: "65001".into(),
         };
-        let paths = vec![Path { hop: Hop::Gateway(gateway), candidate }];
-        let route = Route { prefix, source: Source::Bgp, paths };
+        let notes = PathNotes::from([(prefix, vec![note])]);
+        let paths = [Path { hop: Hop::Gateway(gateway), candidate }].into();
+        let route = Route { prefix, group: PathGroup { source: Source::Bgp, paths }.into() };
         for (state, usable, said) in [
             (KernelState::Installed, true, "gateway 192.0.2.9 carries traffic: best path"),
             (
@@ -221,7 +257,9 @@ mod tests {
                 "gateway 192.0.2.9 is chosen, but carries no traffic because it is not usable now: best path",
             ),
         ] {
-            let view = View { live: HashMap::new(), kernel: Some([(prefix, state)].into()) };
+            let view =
+                View { live: HashMap::new(), kernel: Some([(prefix, state)].into()), notes: notes.clone() };
+            assert_eq!(view.message(&route).candidates[0].as_path, "65001");
             let message = view.message(&route);
             assert_eq!(message.candidates[0].usable, usable);
             let steps = steps("10.20.1.1".parse().unwrap(), &route, &message);

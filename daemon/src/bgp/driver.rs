@@ -21,8 +21,10 @@ use super::{
     connection::{Connection, set_options},
     dial::dial,
     handle::Command,
+    link_down::Links,
     listen::{Neighbors, accept},
-    metrics, next_hops, publish,
+    metrics, next_hops, paths,
+    publish::Publisher,
 };
 use crate::log_limit::Limits;
 use crate::routes::{Board, Statics};
@@ -65,6 +67,8 @@ pub(super) struct Driver {
     settled: bool,
     /// The tunnel peers' prefixes.
     statics: watch::Receiver<Statics>,
+    links: Links,
+    publisher: Publisher,
     faults: Limits,
     refusals: Limits,
     notices: Limits,
@@ -92,6 +96,8 @@ impl Driver {
         let mut driver = Self {
             speaker: Speaker::new(to_core(&config), rand::random(), now),
             statics: board.statics(),
+            links: Links::new(&board),
+            publisher: Publisher::default(),
             config,
             board,
             connections: HashMap::new(),
@@ -126,6 +132,7 @@ impl Driver {
                 Some(command) = self.commands.recv() => self.command(command),
                 // Before inputs: a neighbor that sends without end must not keep us from noticing that it may no longer.
                 Ok(()) = self.statics.changed() => self.look_around(),
+                () = self.links.changed() => self.links.end_sessions(&mut self.speaker, Instant::now()),
                 _ = looks.tick() => self.look_around(),
                 Some(input) = self.inputs.recv() => self.feed(input),
                 () = self.room.notified() => {}
@@ -220,6 +227,7 @@ impl Driver {
         // Whoever asked may have gone; that is their choice.
         match command {
             Command::Neighbors(answer) => drop(answer.send(self.status())),
+            Command::Paths(prefixes, answer) => drop(answer.send(paths::answer(&self.speaker, prefixes))),
             Command::Apply(config, answer) => drop(answer.send(self.apply(*config))),
         }
     }
@@ -355,8 +363,7 @@ impl Driver {
     fn publish(&mut self) {
         let changed = self.speaker.take_changed();
         if !changed.is_empty() {
-            let of = |prefix| (prefix, publish::candidates(&self.speaker, &prefix));
-            self.board.update_bgp(changed.into_iter().map(of).collect());
+            self.board.update_bgp(self.publisher.changes(&self.speaker, changed));
         }
         if !self.settled {
             let waited = self.started.elapsed() >= self.config.graceful_restart;

@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use ipnet::IpNet;
 use isthmus_bgp::{PeerStatus, fsm::State};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Config, Error};
+use super::{Config, Error, PathNotes};
 
 /// Cheap handle to the BGP task.
 #[derive(Clone)]
@@ -20,6 +21,7 @@ pub struct Handle {
 
 pub(super) enum Command {
     Neighbors(oneshot::Sender<Vec<NeighborStatus>>),
+    Paths(Vec<IpNet>, oneshot::Sender<PathNotes>),
     Apply(Box<Config>, oneshot::Sender<Result<Vec<String>, Error>>),
 }
 

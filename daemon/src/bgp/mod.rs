@@ -9,9 +9,11 @@ mod dial;
 mod driver;
 mod error;
 mod handle;
+mod link_down;
 mod listen;
 mod metrics;
 mod next_hops;
+mod paths;
 mod publish;
 
 use std::time::Instant;
@@ -24,6 +26,7 @@ pub use config::*;
 use driver::Driver;
 pub use error::Error;
 pub use handle::{Handle, NeighborStatus};
+pub use paths::{PathNote, PathNotes};
 
 /// Binds the listeners and starts every session.
 ///

@@ -75,9 +75,10 @@ impl Shell {
     }
 
     fn candidates(&self, prefix: &str) -> Vec<Candidate> {
-        let prefix: ipnet::IpNet = prefix.parse().unwrap();
-        let route = self.board.snapshot().into_iter().find(|route| route.prefix == prefix);
-        route.map(|route| route.paths.iter().map(|path| path.candidate.clone()).collect()).unwrap_or_default()
+        let route = self.board.get(prefix.parse().unwrap());
+        route
+            .map(|route| route.paths().iter().map(|path| path.candidate.clone()).collect())
+            .unwrap_or_default()
     }
 
     /// Waits until the board is as wanted.
@@ -119,14 +120,18 @@ async fn pair() -> (Shell, Shell) {
 #[tokio::test]
 async fn two_shells_exchange_prefixes() {
     let (one, two) = pair().await;
-    let expected = Candidate {
-        next_hop: NextHop::Address(loopback(2)),
-        neighbor: Some("n2".into()),
+    let expected =
+        Candidate { next_hop: NextHop::Address(loopback(2)), neighbor: Some("n2".into()), selected: true };
+    assert_eq!(one.candidates("10.2.0.0/16"), [expected]);
+    let prefix = "10.2.0.0/16".parse().unwrap();
+    let noted = PathNote {
+        neighbor: "n2".into(),
+        next_hop: loopback(2),
         selected: true,
         reason: "best path".into(),
         as_path: "64502".into(),
     };
-    assert_eq!(one.candidates("10.2.0.0/16"), [expected]);
+    assert_eq!(one.handle.paths(&[prefix]).await, [(prefix, vec![noted])].into());
     one.until(|shell| shell.board.settled()).await;
     two.until(|shell| shell.board.settled()).await;
     let status = one.neighbor().await;
@@ -139,6 +144,26 @@ async fn two_shells_exchange_prefixes() {
     assert_eq!((status.prefixes_received, status.prefixes_accepted, status.prefixes_sent), (1, 1, 1));
     assert_eq!(status.established_count, 1);
     assert!(status.messages_received >= 4 && status.messages_sent >= 4);
+}
+
+#[tokio::test]
+async fn a_link_that_is_down_ends_its_sessions() {
+    let (one, two) = pair().await;
+    let down = |subnet: &str| crate::routes::DownLink {
+        interface: 7,
+        name: "eth7".into(),
+        subnets: vec![subnet.parse().unwrap()],
+        elsewhere: vec![],
+    };
+    one.board.set_down_links(vec![down("192.0.2.0/24")]);
+    one.board.set_down_links(vec![down("127.0.0.2/32")]);
+    one.until_gone("10.2.0.0/16").await;
+    let status = one.neighbor().await;
+    assert!(status.last_error.unwrap().contains("eth7 is down"));
+    assert_eq!(status.established_count, 1, "another link is nobody's end");
+    one.board.set_down_links(vec![]);
+    one.until_known("10.2.0.0/16").await;
+    drop(two);
 }
 
 #[tokio::test]
@@ -347,7 +372,7 @@ async fn a_deaf_peer_holds_up_nobody() {
     shell.until_known("10.8.0.0/16").await;
     peer.write_all(&flood(FLOOD)).await.unwrap();
     let everything = usize::try_from(FLOOD).unwrap() + 2;
-    shell.until(|shell| shell.board.snapshot().len() == everything).await;
+    shell.until(|shell| shell.board.len() == everything).await;
     let all = timeout(PATIENCE, shell.handle.neighbors()).await.unwrap();
     assert!(all.iter().all(NeighborStatus::is_established));
     assert_eq!(all[0].prefixes_received, u64::from(FLOOD) + 1);

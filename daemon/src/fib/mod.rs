@@ -7,8 +7,10 @@ mod config;
 mod lock;
 mod netlink;
 pub mod plan;
+mod schedule;
 mod state;
 mod task;
+mod view;
 
 use std::{
     collections::HashMap,
@@ -71,10 +73,16 @@ impl Handle {
     /// What became of a prefix in the kernel.
     pub fn state(&self, prefix: &IpNet) -> KernelState {
         let unknown = || KernelState::NotWanted("no such route".into());
-        self.lock().get(&prefix.trunc()).cloned().unwrap_or_else(unknown)
+        self.lock().get(*prefix).unwrap_or_else(unknown)
     }
 
-    /// Every prefix with its state.
+    /// What became of these prefixes in the kernel; those that nothing is known about yet are left out.
+    pub fn states_of(&self, prefixes: impl Iterator<Item = IpNet>) -> HashMap<IpNet, KernelState> {
+        let states = self.lock();
+        prefixes.filter_map(|prefix| states.get(prefix).map(|state| (prefix, state))).collect()
+    }
+
+    /// Every prefix with its state; with `install` off, only those that there is more to say about.
     pub fn states(&self) -> HashMap<IpNet, KernelState> {
         self.lock().all()
     }
@@ -129,5 +137,7 @@ pub async fn start(
     Ok((handle, join))
 }
 
+#[cfg(test)]
+mod figures;
 #[cfg(test)]
 mod tests;

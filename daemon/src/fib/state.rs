@@ -3,7 +3,10 @@
 use std::{collections::HashMap, fmt, sync::Arc};
 
 use ipnet::IpNet;
+use isthmus_prefix::PrefixTable;
 use metrics::gauge;
+
+use crate::prefixes;
 
 /// What became of a prefix in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,51 +69,78 @@ pub struct Summary {
     pub stale: usize,
 }
 
-/// Every prefix with its state, and the counts.
-#[derive(Default)]
+/// Every prefix with its state, and the counts. Nearly all are installed: those cost a place in a set, the others their words.
 pub(super) struct States {
-    states: HashMap<IpNet, KernelState>,
+    installed: PrefixTable<()>,
+    others: PrefixTable<KernelState>,
     summary: Summary,
+    /// Nothing is to be installed: what the board has so many prefixes of is not wanted.
+    off: Option<usize>,
+}
+
+impl Default for States {
+    fn default() -> Self {
+        let (installed, others) = (prefixes::table(), prefixes::table());
+        Self { installed, others, summary: Summary::default(), off: None }
+    }
 }
 
 impl States {
-    pub(super) fn get(&self, prefix: &IpNet) -> Option<&KernelState> {
-        self.states.get(prefix)
+    pub(super) fn get(&self, prefix: IpNet) -> Option<KernelState> {
+        let installed = || self.installed.contains(prefix).then_some(KernelState::Installed);
+        let off = || self.off.map(|_| KernelState::NotWanted("fib.install is false".into()));
+        installed().or_else(|| self.others.get(prefix).cloned()).or_else(off)
     }
 
     pub(super) fn all(&self) -> HashMap<IpNet, KernelState> {
-        self.states.clone()
+        let installed = self.installed.prefixes().map(|prefix| (prefix, KernelState::Installed));
+        installed.chain(self.others.iter().map(|(prefix, state)| (prefix, state.clone()))).collect()
     }
 
-    pub(super) fn prefixes(&self) -> Vec<IpNet> {
-        self.states.keys().copied().collect()
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = IpNet> {
+        self.installed.prefixes().chain(self.others.prefixes())
     }
 
     pub(super) fn summary(&self) -> Summary {
-        self.summary
+        let not_wanted = self.summary.not_wanted + self.off.unwrap_or(0);
+        Summary { not_wanted, ..self.summary }
+    }
+
+    /// Says that nothing is to be installed, and of how many prefixes; `None`: it is.
+    pub(super) fn set_off(&mut self, prefixes: Option<usize>) {
+        self.off = prefixes;
     }
 
     /// Records a state; `None`: nothing is left to say about the prefix. Returns whether it is news.
     pub(super) fn set(&mut self, prefix: IpNet, state: Option<KernelState>) -> bool {
-        if self.states.get(&prefix) == state.as_ref() {
-            return false;
+        let old = self.take(prefix);
+        let news = old != state;
+        if let Some(state) = state {
+            *self.counter(&state) += 1;
+            match state {
+                KernelState::Installed => drop(self.installed.insert(prefix, ())),
+                other => drop(self.others.insert(prefix, other)),
+            }
         }
-        if let Some(state) = &state {
-            *self.counter(state) += 1;
-        }
-        let old = match state {
-            Some(state) => self.states.insert(prefix, state),
-            None => self.states.remove(&prefix),
-        };
-        if let Some(old) = &old {
-            *self.counter(old) -= 1;
-        }
-        true
+        news
+    }
+
+    /// Gives back the memory of what is not recorded any more.
+    pub(super) fn shrink(&mut self) {
+        self.installed.shrink();
+        self.others.shrink();
+    }
+
+    fn take(&mut self, prefix: IpNet) -> Option<KernelState> {
+        let installed = self.installed.remove(prefix).map(|()| KernelState::Installed);
+        let old = installed.or_else(|| self.others.remove(prefix))?;
+        *self.counter(&old) -= 1;
+        Some(old)
     }
 
     /// `isthmus_fib_routes{state}`.
     pub(super) fn publish(&self) {
-        let Summary { installed, shadowed, not_wanted, failed, stale } = self.summary;
+        let Summary { installed, shadowed, not_wanted, failed, stale } = self.summary();
         let counts = [
             ("installed", installed),
             ("shadowed", shadowed),

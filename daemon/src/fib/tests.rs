@@ -5,7 +5,7 @@ use std::{process::Command, thread, time::Duration};
 use tokio::time::timeout;
 
 use super::{plan::METRIC, *};
-use crate::routes::{Candidate, NextHop};
+use crate::routes::{Candidate, Group, NextHop};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Our routes as `ip -o route show` prints them begin so.
@@ -13,7 +13,7 @@ const OURS: &str = "proto 73";
 
 /// Runs a test on a thread that has left for a network namespace of its own: `isthmus0` with overlay addresses, `wire0` with a router
 /// behind it.
-fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+pub(super) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
     let result = thread::spawn(move || {
         if nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_err() {
             println!("skipped: making a network namespace needs root (CAP_SYS_ADMIN)");
@@ -39,20 +39,20 @@ fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'stati
     result.join().unwrap();
 }
 
-fn ip(arguments: &str) -> String {
+pub(super) fn ip(arguments: &str) -> String {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn routes(table: u32) -> Vec<String> {
+pub(super) fn routes(table: u32) -> Vec<String> {
     // Link-local subnets come on their own time, and are nobody's concern here.
     let shown = [format!("-4 -o route show table {table}"), format!("-6 -o route show table {table}")];
     let lines = shown.iter().flat_map(|command| ip(command).lines().map(tidy).collect::<Vec<_>>());
     lines.filter(|line| !line.starts_with("fe80::")).collect()
 }
 
-fn ours(table: u32) -> Vec<String> {
+pub(super) fn ours(table: u32) -> Vec<String> {
     routes(table).into_iter().filter(|route| route.contains(OURS)).collect()
 }
 
@@ -60,7 +60,7 @@ fn tidy(line: &str) -> String {
     line.replace('\\', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-async fn until(what: &str, condition: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -71,11 +71,11 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
         .unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}; routes: {:#?}", routes(254)));
 }
 
-fn net(text: &str) -> IpNet {
+pub(super) fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config {
         install: true,
         table: 254,
@@ -84,13 +84,11 @@ fn config() -> Config {
     }
 }
 
-fn learned(next_hops: &[&str]) -> Vec<Candidate> {
+pub(super) fn learned(next_hops: &[&str]) -> Group {
     let candidate = |address: &&str| Candidate {
         next_hop: NextHop::Address(address.parse().unwrap()),
         neighbor: Some("azure".into()),
         selected: true,
-        reason: "best".into(),
-        as_path: "65001".into(),
     };
     next_hops.iter().map(candidate).collect()
 }
@@ -120,14 +118,14 @@ const FULL: [&str; 6] = [
     "fd30::/48 proto 73 metric 1073 pref medium nexthop via 2001:db8::8 dev wire0 weight 1 nexthop via 2001:db8::9 dev wire0 weight 1",
 ];
 
-struct Running {
-    handle: Handle,
+pub(super) struct Running {
+    pub(super) handle: Handle,
     join: JoinHandle<()>,
     shutdown: CancellationToken,
 }
 
 impl Running {
-    async fn start(config: Config, board: &Board) -> Self {
+    pub(super) async fn start(config: Config, board: &Board) -> Self {
         let readiness = Readiness::new();
         let shutdown = CancellationToken::new();
         let (handle, join) = start(config, board.clone(), &readiness, shutdown.clone()).await.unwrap();
@@ -137,7 +135,7 @@ impl Running {
     }
 
     /// As SIGTERM does.
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.shutdown.cancel();
         timeout(PATIENCE, self.join).await.expect("stops in time").unwrap();
     }
@@ -195,7 +193,7 @@ fn installs_both_families_and_leaves_nothing() {
 
         board.update_bgp(vec![
             (net("10.20.0.0/16"), learned(&["192.0.2.9"])),
-            (net("fd20::/48"), vec![]),
+            (net("fd20::/48"), learned(&[])),
             (net("198.51.100.0/24"), learned(&["10.99.0.2"])),
         ]);
         until("the tunnel's outer address is refused", || {
@@ -238,7 +236,7 @@ fn a_restart_adopts_without_touching() {
         assert_eq!(monitor.seen(), "", "adopted routes are not touched");
 
         // A withdrawal in the meantime is not stale, it is gone.
-        again.update_bgp(vec![(net("10.31.0.0/16"), vec![])]);
+        again.update_bgp(vec![(net("10.31.0.0/16"), learned(&[]))]);
         until("withdrawn", || !ours(254).iter().any(|route| route.starts_with("10.31."))).await;
         assert!(ours(254).iter().any(|route| route.starts_with("10.40.")));
 
@@ -293,6 +291,109 @@ fn heals_what_others_break() {
         ip("addr add 10.99.0.1/24 dev isthmus0");
         ip("addr add fd7a::1/64 dev isthmus0 nodad");
         until("healed with a new interface", || ours(254) == FULL).await;
+        fib.stop().await;
+    });
+}
+
+/// A second wire with routers behind it.
+fn second_wire() {
+    for command in [
+        "link add wire1 type veth peer name far2",
+        "link set wire1 up",
+        "link set far2 up",
+        "addr add 198.51.100.1/24 dev wire1",
+        "addr add 2001:db8:1::1/64 dev wire1 nodad",
+    ] {
+        ip(command);
+    }
+}
+
+#[test]
+fn a_link_without_carrier_is_left_and_returned_to() {
+    in_namespace(|| async {
+        second_wire();
+        let board = Board::new();
+        let way = |address: &str, selected| Candidate {
+            next_hop: NextHop::Address(address.parse().unwrap()),
+            neighbor: None,
+            selected,
+        };
+        board.update_bgp(vec![
+            (net("10.30.0.0/16"), learned(&["192.0.2.9", "198.51.100.9"])),
+            (net("10.31.0.0/16"), [way("192.0.2.9", true), way("198.51.100.9", false)].into()),
+            (net("10.32.0.0/16"), learned(&["192.0.2.9"])),
+            (net("fd30::/48"), learned(&["2001:db8::9", "2001:db8:1::9"])),
+        ]);
+        let mut down_links = board.down_links();
+        let fib = Running::start(config(), &board).await;
+        let full = ours(254);
+        assert_eq!(full.len(), 4);
+        let moved = [
+            "10.30.0.0/16 via 198.51.100.9 dev wire1 proto 73 metric 1073",
+            "10.31.0.0/16 via 198.51.100.9 dev wire1 proto 73 metric 1073",
+            "fd30::/48 via 2001:db8:1::9 dev wire1 proto 73 metric 1073 pref medium",
+        ];
+        for (down, up) in
+            [("link set far1 down", "link set far1 up"), ("link set wire0 down", "link set wire0 up")]
+        {
+            ip(down);
+            until("all moved", || ours(254) == moved).await;
+            down_links.wait_for(|links| links.iter().any(|link| link.name == "wire0")).await.unwrap();
+            let state = fib.handle.state(&net("10.32.0.0/16"));
+            assert_eq!(state.to_string(), "failed: next hop 192.0.2.9 is behind wire0, which is down");
+            ip(up);
+            if down.contains("wire0") {
+                ip("addr add 2001:db8::1/64 dev wire0 nodad");
+            }
+            until("all back", || ours(254) == full).await;
+            down_links.wait_for(|links| links.iter().all(|link| link.name != "wire0")).await.unwrap();
+        }
+        fib.stop().await;
+    });
+}
+
+#[test]
+fn a_flush_is_made_good_and_a_refusal_in_a_batch_is_its_own() {
+    in_namespace(|| async {
+        let board = Board::new();
+        let prefix = |number: u32| {
+            IpNet::new(std::net::Ipv4Addr::from(0x1400_0000 + (number << 8)).into(), 24).unwrap()
+        };
+        let (good, bad) = (learned(&["192.0.2.9"]), learned(&["203.0.113.1"]));
+        let group = |number: u32| if number % 100 == 7 { &bad } else { &good };
+        board.update_bgp((0..3000).map(|number| (prefix(number), Arc::clone(group(number)))).collect());
+        let fib = Running::start(config(), &board).await;
+        let expected = Summary { installed: 2970, failed: 30, ..Summary::default() };
+        assert_eq!((fib.handle.summary(), ours(254).len()), (expected, 2970));
+        let refused = fib.handle.state(&prefix(107));
+        assert!(refused.reason().contains("Nexthop has invalid gateway"), "{refused}");
+        assert_eq!(fib.handle.state(&prefix(106)), KernelState::Installed);
+        ip("route flush proto 73");
+        until("all back", || ours(254).len() == 2970).await;
+        assert_eq!(fib.handle.summary(), expected);
+        fib.stop().await;
+        assert_eq!(ours(254), [""; 0]);
+    });
+}
+
+#[test]
+fn a_link_local_router_has_its_interface() {
+    in_namespace(|| async {
+        let board = Board::new();
+        let interface = nix::net::if_::if_nametoindex("wire0").unwrap();
+        let next_hop = NextHop::LinkLocal { address: "fe80::9".parse().unwrap(), interface };
+        let group: Group = [Candidate { next_hop, neighbor: None, selected: true }].into();
+        board.update_bgp(vec![(net("fd30::/48"), Arc::clone(&group)), (net("10.30.0.0/16"), group)]);
+        let fib = Running::start(config(), &board).await;
+        let expected = [
+            "10.30.0.0/16 via inet6 fe80::9 dev wire0 proto 73 metric 1073",
+            "fd30::/48 via fe80::9 dev wire0 proto 73 metric 1073 pref medium",
+        ];
+        assert_eq!(ours(254), expected);
+        let monitor = Monitor::start();
+        ip("link set lo mtu 65530");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(monitor.seen(), "", "what is read back is what was written");
         fib.stop().await;
     });
 }

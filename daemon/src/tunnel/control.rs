@@ -117,7 +117,7 @@ impl Control {
     }
 
     fn rebuild(&mut self) {
-        self.watcher.take();
+        self.watcher.skip();
         let snapshot = self.peers.snapshot(&self.config, &self.board);
         tracing::debug!(
             prefixes = snapshot.table.len(),

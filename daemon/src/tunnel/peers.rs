@@ -134,14 +134,14 @@ impl Peers {
         let mut addresses: Vec<IpAddr> = endpoints.map(|endpoint| endpoint.ip()).collect();
         addresses.sort();
         addresses.dedup();
-        if addresses != board.underlay() {
+        if *addresses != *board.underlay() {
             board.set_underlay(addresses);
         }
     }
 
     /// What the packet threads read, as of now.
     pub(super) fn snapshot(&self, config: &Config, board: &Board) -> Snapshot {
-        let underlay = Underlay { overlay: config.addresses.clone(), endpoints: board.underlay() };
+        let underlay = Underlay { overlay: config.addresses.clone(), endpoints: board.underlay().to_vec() };
         Snapshot::new(self.list.clone(), &board.snapshot(), underlay)
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Of the board's routes, the paths through our peers count; the kernel finds gateways by itself.
-    pub(super) fn new(peers: Vec<Arc<Peer>>, routes: &[Arc<Route>], underlay: Underlay) -> Self {
+    pub(super) fn new(peers: Vec<Arc<Peer>>, routes: &[Route], underlay: Underlay) -> Self {
         let demux = Demux::new(peers.iter().map(|peer| (peer.config().public_key, peer.index)));
         let slots: HashMap<&str, Slot> = peers.iter().map(|peer| &*peer.name).zip(0..).collect();
         let mut builder = Table::builder(peers.iter().map(|peer| member(peer)).collect());
@@ -41,10 +41,10 @@ impl Snapshot {
 fn slots_of(route: &Route, slots: &HashMap<&str, Slot>) -> (Vec<Slot>, Vec<Slot>) {
     let slot = |hop: &Hop| match hop {
         Hop::Peer(name) => slots.get(&**name).copied(),
-        Hop::Gateway(_) => None,
+        Hop::Gateway(_) | Hop::LinkLocal { .. } => None,
     };
     let selected = route.selected().filter_map(slot).collect();
-    (selected, route.paths.iter().filter_map(|path| slot(&path.hop)).collect())
+    (selected, route.paths().iter().filter_map(|path| slot(&path.hop)).collect())
 }
 
 fn member(peer: &Peer) -> Member {
@@ -76,13 +76,7 @@ mod tests {
     }
 
     fn via(address: &str, selected: bool) -> Candidate {
-        Candidate {
-            next_hop: NextHop::Address(address.parse().unwrap()),
-            neighbor: None,
-            selected,
-            reason: String::new(),
-            as_path: String::new(),
-        }
+        Candidate { next_hop: NextHop::Address(address.parse().unwrap()), neighbor: None, selected }
     }
 
     fn carrier(snapshot: &Snapshot, destination: [u8; 4]) -> Option<&str> {
@@ -99,13 +93,13 @@ mod tests {
         let net = |text: &str| text.parse().unwrap();
         board.set_static(vec![(net("10.99.0.2/32"), "azure".into()), (net("10.99.0.3/32"), "onprem".into())]);
         board.update_bgp(vec![
-            (net("10.20.0.0/16"), vec![via("10.99.0.2", true), via("10.99.0.3", false)]),
-            (net("10.20.5.0/24"), vec![via("10.0.0.1", true)]),
+            (net("10.20.0.0/16"), [via("10.99.0.2", true), via("10.99.0.3", false)].into()),
+            (net("10.20.5.0/24"), [via("10.0.0.1", true)].into()),
         ]);
         let snapshot = Snapshot::new(
             vec![peer("azure", 2), peer("onprem", 3)],
             &board.snapshot(),
-            Underlay { overlay: vec![net("10.99.0.1/24")], endpoints: board.underlay() },
+            Underlay { overlay: vec![net("10.99.0.1/24")], endpoints: board.underlay().to_vec() },
         );
         assert_eq!(carrier(&snapshot, [10, 99, 0, 3]), Some("onprem"));
         assert_eq!(carrier(&snapshot, [10, 20, 1, 1]), Some("azure"));

@@ -1,13 +1,18 @@
 //! Hears that somebody changed routes, addresses or links. What changed is read from the kernel afterwards, so a lost event costs
-//! nothing but the question.
+//! nothing but the question; only a link's carrier is believed at once.
 
-use std::io;
+use std::{io, time::Duration};
 
 use bytes::BytesMut;
 use rtnetlink::{
     MulticastGroup,
-    packet_core::NetlinkBuffer,
     sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket, protocols::NETLINK_ROUTE},
+};
+use socket2::{SockFilter, SockRef};
+
+use super::{
+    link::{self, LinkNews},
+    requests::{Message, enlarge, messages},
 };
 
 const GROUPS: [MulticastGroup; 5] = [
@@ -19,12 +24,18 @@ const GROUPS: [MulticastGroup; 5] = [
 ];
 /// The longest datagram that the kernel sends (since Linux 4.9).
 const MAX_DATAGRAM: usize = 32 * 1024;
+/// Bytes of events that may wait.
+const BUFFER: usize = 1 << 20;
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 /// `rtm_table` when the table's number does not fit one byte.
 const RT_TABLE_COMPAT: u8 = 252;
 /// Offset of `rtm_table` in `struct rtmsg`.
 const TABLE_OFFSET: usize = 4;
+/// Offset of `nlmsg_pid` in `struct nlmsghdr`.
+const PORT_OFFSET: u32 = 12;
 
 /// The kernel's announcements. Their queue is the socket's buffer, so it is bounded; overrun counts as a change.
 pub(crate) struct Events {
@@ -33,10 +44,22 @@ pub(crate) struct Events {
     own: u32,
 }
 
+/// What a datagram said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// Something changed that may concern our routes.
+    pub(crate) changed: bool,
+    /// States of links.
+    pub(crate) links: Vec<LinkNews>,
+}
+
 impl Events {
     /// Subscribes; changes made through the netlink port `own` are not reported.
     pub(super) fn open(own: u32) -> io::Result<Self> {
         let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
+        enlarge(socket.socket_mut(), BUFFER);
+        // Without the filter a burst of our own changes would fill the queue, and we'd read everything again for nothing.
+        let _ = SockRef::from(&*socket.socket_mut()).attach_filter(&others(own));
         let groups = GROUPS.iter().fold(0, |groups, group| groups | 1 << (*group as u32 - 1));
         socket.socket_mut().bind(&SocketAddr::new(0, groups))?;
         Ok(Self { socket, buffer: BytesMut::with_capacity(MAX_DATAGRAM), own })
@@ -46,44 +69,70 @@ impl Events {
     ///
     /// # Errors
     /// The socket is broken, a new one is needed.
-    pub(crate) async fn changed(&mut self, table: u32) -> io::Result<()> {
+    pub(crate) async fn heard(&mut self, table: u32) -> io::Result<Heard> {
         loop {
             self.buffer.clear();
             self.buffer.reserve(MAX_DATAGRAM);
             match self.socket.recv(&mut self.buffer).await {
-                Ok(()) if concerns(&self.buffer, table, self.own) => return Ok(()),
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(()),
+                Ok(()) => {
+                    let heard = read(&self.buffer, table, self.own);
+                    if heard.changed {
+                        return Ok(heard);
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    return Ok(Heard { changed: true, links: Vec::new() });
+                }
                 Err(error) => return Err(error),
             }
         }
     }
-}
 
-/// True unless every message of the datagram is surely about something else.
-fn concerns(mut datagram: &[u8], table: u32, own: u32) -> bool {
-    while !datagram.is_empty() {
-        let Ok(message) = NetlinkBuffer::new_checked(datagram) else { return true };
-        let route = [RTM_NEWROUTE, RTM_DELROUTE].contains(&message.message_type());
-        let elsewhere =
-            route && message.payload().get(TABLE_OFFSET).is_some_and(|number| other(*number, table));
-        if message.port_number() != own && !elsewhere {
-            return true;
-        }
-        let length = usize::try_from(message.length()).unwrap_or(usize::MAX).next_multiple_of(4);
-        datagram = datagram.get(length..).unwrap_or_default();
+    /// What is there already, without waiting.
+    ///
+    /// # Errors
+    /// As [`Events::heard`].
+    pub(crate) async fn heard_already(&mut self, table: u32) -> Option<io::Result<Heard>> {
+        tokio::time::timeout(Duration::ZERO, self.heard(table)).await.ok()
     }
-    false
 }
 
-fn other(number: u8, table: u32) -> bool {
-    number != u8::try_from(table).unwrap_or(RT_TABLE_COMPAT)
+/// A program for the kernel: drops what was changed through the port `own`.
+fn others(own: u32) -> [SockFilter; 4] {
+    const LOAD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    // The program reads in network order.
+    let own = u32::from_be_bytes(own.to_ne_bytes());
+    [
+        SockFilter::new(LOAD, 0, 0, PORT_OFFSET),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 1, own),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ]
+}
+
+/// Changed, unless every message of the datagram is surely about something else.
+fn read(datagram: &[u8], table: u32, own: u32) -> Heard {
+    let mut heard = Heard::default();
+    for message in messages(datagram).filter(|message| message.port != own && !elsewhere(message, table)) {
+        heard.changed = true;
+        if [RTM_NEWLINK, RTM_DELLINK].contains(&message.kind) {
+            heard.links.extend(link::read(message.payload, message.kind == RTM_DELLINK));
+        }
+    }
+    heard
+}
+
+/// True for routes of other tables.
+fn elsewhere(message: &Message<'_>, table: u32) -> bool {
+    let route = [RTM_NEWROUTE, RTM_DELROUTE].contains(&message.kind);
+    let ours = u8::try_from(table).unwrap_or(RT_TABLE_COMPAT);
+    route && message.payload.get(TABLE_OFFSET).is_some_and(|number| *number != ours)
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn message(kind: u16, port: u32, table: u8) -> Vec<u8> {
@@ -97,7 +146,7 @@ mod tests {
 
     #[test]
     fn only_others_changes_to_our_table_count() {
-        let link = 16;
+        let address = 20;
         for (kind, port, number, table, expected) in [
             (RTM_NEWROUTE, 1, 254, 254, true),
             (RTM_DELROUTE, 1, 254, 254, true),
@@ -105,24 +154,12 @@ mod tests {
             (RTM_NEWROUTE, 1, 255, 254, false),
             (RTM_NEWROUTE, 1, RT_TABLE_COMPAT, 70_000, true),
             (RTM_NEWROUTE, 1, 254, 70_000, false),
-            (link, 1, 0, 254, true),
+            (address, 1, 0, 254, true),
         ] {
-            assert_eq!(
-                concerns(&message(kind, port, number), table, 9),
-                expected,
-                "{kind} {port} {number} {table}"
-            );
+            let heard = read(&message(kind, port, number), table, 9);
+            assert_eq!(heard.changed, expected, "{kind} {port} {number} {table}");
         }
         let both = [message(RTM_NEWROUTE, 9, 254), message(RTM_DELROUTE, 0, 254)].concat();
-        assert!(concerns(&both, 254, 9));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), length in 0_u32..64) {
-            concerns(&bytes, 254, 9);
-            let framed = [length.to_ne_bytes().as_slice(), &bytes].concat();
-            concerns(&framed, 254, 9);
-        }
+        assert!(read(&both, 254, 9).changed);
     }
 }

@@ -1,33 +1,37 @@
-//! The only user of rtnetlink for routes: reads one table, carries out operations, and hears of changes that others make.
+//! The only user of netlink for routes: reads one table, carries out operations, and hears of changes that others make.
 
+mod encode;
 mod events;
-mod message;
+mod link;
+mod read;
+mod requests;
+mod write;
 
-use std::{io, net::IpAddr};
+use std::{
+    io,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use futures_util::StreamExt;
+use ipnet::IpNet;
 use netlink_packet_route::{
-    AddressFamily, RouteNetlinkMessage,
+    RouteNetlinkMessage,
     address::{AddressAttribute, AddressFlags, AddressMessage},
 };
-use rtnetlink::{
-    packet_core::{
-        ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_REPLACE,
-        NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, NlasIterator,
-    },
-    sys::AsyncSocket,
-};
+use rtnetlink::packet_core::{NetlinkDeserializable, NetlinkHeader};
+use tokio::task::spawn_blocking;
 
-use super::plan::{Kernel, KernelRoute, Link, METRIC, Operation};
+use super::plan::{Kernel, Link, METRIC, Step};
 
-pub(super) use events::Events;
+pub(super) use events::{Events, Heard};
+pub(super) use write::Outcome;
+
+use encode::Question;
+use requests::Requests;
 
 /// A dump that somebody's changes interrupt is repeated this often; after that the next change or interval repairs it.
 const DUMP_ATTEMPTS: usize = 5;
-/// A netlink header without its payload: what precedes the attributes of an error.
-const HEADER_LENGTH: usize = 16;
-/// `NLMSGERR_ATTR_MSG`: the kernel's own words about an error.
-const ERROR_TEXT: u16 = 1;
+const RTM_NEWLINK: u16 = 16;
 
 /// The socket to the kernel is gone, or the kernel does not answer the question.
 #[derive(Debug, thiserror::Error)]
@@ -46,162 +50,129 @@ pub(super) struct Refusal {
     pub(super) text: String,
 }
 
-/// A socket for requests.
+/// The way to ask and order. What it does takes the kernel's time, not ours, so it is done on threads that may block.
 #[derive(Clone)]
 pub(super) struct Netlink {
-    handle: rtnetlink::Handle,
+    requests: Arc<Mutex<Requests>>,
 }
 
 impl Netlink {
     /// Opens the request socket, and the one that hears of changes. Both belong to the network namespace of the calling thread.
     pub(super) fn open() -> Result<(Self, Events), SocketError> {
         let failed = |reason| SocketError { what: "open a route netlink socket", reason };
-        let (mut connection, handle, _) = rtnetlink::new_connection().map_err(failed)?;
-        connection.set_forward_done(true);
-        let socket = connection.socket_mut().socket_mut();
-        let own = socket.bind_auto().map_err(failed)?;
-        // Older kernels know neither; then errors have no words, and dumps are filtered by us alone.
-        let _ = socket.set_ext_ack(true);
-        let _ = socket.set_cap_ack(true);
-        let _ = socket.set_netlink_get_strict_chk(true);
-        let events = Events::open(own.port_number()).map_err(failed)?;
-        // The connection ends by itself when the last handle is dropped.
-        tokio::spawn(connection);
-        Ok((Self { handle }, events))
+        let requests = Requests::open().map_err(failed)?;
+        let events = Events::open(requests.port()).map_err(failed)?;
+        Ok((Self { requests: Arc::new(Mutex::new(requests)) }, events))
     }
 
-    /// Reads a table and the TUN interface.
+    /// Reads a table, the TUN interface and the links.
     pub(super) async fn read(&self, table: u32, interface: Option<&str>) -> Result<Kernel, SocketError> {
-        let mut kernel = Kernel::default();
-        kernel.link = self.link(interface).await?;
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            for route in self.routes(family, table).await? {
-                kernel.insert(route);
-            }
-        }
-        Ok(kernel)
+        let failed = |reason| SocketError { what: "read the kernel's routes", reason };
+        // An interface that does not exist is an ordinary state: it is shown with each route that needs it. The name is looked up here,
+        // because the namespace of a test belongs to its thread.
+        let index = interface.and_then(|name| nix::net::if_::if_nametoindex(name).ok());
+        self.blocking(move |requests| kernel(requests, table, index)).await.map_err(failed)
     }
 
-    /// Carries out one operation.
-    pub(super) async fn execute(&self, table: u32, operation: &Operation) -> Result<(), Refusal> {
-        match operation {
-            Operation::Add(new) => self.install(table, new, NLM_F_EXCL).await,
-            Operation::Delete(old) => self.remove(table, old).await,
-            Operation::Replace { old, new } => {
-                let outcome = self.install(table, new, NLM_F_REPLACE).await;
-                if outcome.is_err() {
-                    // The old way is known to be wrong: better a less specific route than that.
-                    self.remove(table, old).await?;
-                }
-                outcome
-            }
-        }
+    /// Carries out steps; each has an outcome.
+    ///
+    /// # Errors
+    /// What became of them is unknown.
+    pub(super) async fn carry_out(&self, table: u32, steps: Vec<Step>) -> Result<Vec<Outcome>, SocketError> {
+        let failed = |reason| SocketError { what: "hear what became of kernel routes", reason };
+        self.blocking(move |requests| write::carry_out(requests, table, steps)).await.map_err(failed)
     }
 
-    async fn install(&self, table: u32, route: &KernelRoute, flag: u16) -> Result<(), Refusal> {
-        let message = RouteNetlinkMessage::NewRoute(message::install(route, table));
-        self.acknowledged(message, NLM_F_CREATE | flag).await
-    }
-
-    async fn remove(&self, table: u32, route: &KernelRoute) -> Result<(), Refusal> {
-        let message = RouteNetlinkMessage::DelRoute(message::remove(route, table));
-        match self.acknowledged(message, 0).await {
-            // Gone already, by itself or with its interface: what we wanted.
-            Err(refusal) if [libc::ESRCH, libc::ENOENT, libc::ENODEV].contains(&refusal.errno) => Ok(()),
-            outcome => outcome,
-        }
-    }
-
-    async fn acknowledged(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Refusal> {
-        let mut request = NetlinkMessage::from(message);
-        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        let closed = |_| Refusal { errno: libc::ENOTCONN, text: "the netlink socket is closed".into() };
-        let mut replies = self.handle.clone().request(request).map_err(closed)?;
-        while let Some(reply) = replies.next().await {
-            match reply.payload {
-                NetlinkPayload::Error(error) if error.code.is_some() => return Err(refusal(&error)),
-                NetlinkPayload::Overrun(_) => {
-                    return Err(Refusal {
-                        errno: libc::ENOBUFS,
-                        text: "the kernel's answer was lost".into(),
-                    });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    async fn routes(&self, family: AddressFamily, table: u32) -> Result<Vec<KernelRoute>, SocketError> {
-        let question = RouteNetlinkMessage::GetRoute(message::dump(family, table));
-        let answers = self.dump("read the kernel's routes", question).await?;
-        let routes = answers.iter().filter_map(|answer| match answer {
-            RouteNetlinkMessage::NewRoute(route) => message::read(route, table),
-            _ => None,
-        });
-        Ok(routes.collect())
-    }
-
-    async fn link(&self, interface: Option<&str>) -> Result<Option<Link>, SocketError> {
-        // An interface that does not exist is an ordinary state: it is shown with each route that needs it.
-        let Some(index) = interface.and_then(|name| nix::net::if_::if_nametoindex(name).ok()) else {
-            return Ok(None);
-        };
-        let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let mut link = Link { index, ..Link::default() };
-        for answer in self.dump("read the kernel's addresses", question).await? {
-            if let RouteNetlinkMessage::NewAddress(address) = answer
-                && address.header.index == index
-            {
-                note_address(&mut link, &address);
-            }
-        }
-        Ok(Some(link))
-    }
-
-    /// A consistent answer to a dump request, where the kernel can give one.
-    async fn dump(
+    async fn blocking<T: Send + 'static>(
         &self,
-        what: &'static str,
-        question: RouteNetlinkMessage,
-    ) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
-        let mut answers = Vec::new();
-        for _ in 0..DUMP_ATTEMPTS {
-            let consistent = self.dump_once(&question, &mut answers).await;
-            if consistent.map_err(|reason| SocketError { what, reason })? {
-                break;
-            }
-        }
-        Ok(answers)
+        work: impl FnOnce(&mut Requests) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let requests = Arc::clone(&self.requests);
+        let work = move || work(&mut requests.lock().unwrap_or_else(PoisonError::into_inner));
+        spawn_blocking(work).await.unwrap_or_else(|_| Err(io::Error::other("isthmusd is stopping")))
     }
+}
 
-    /// Fills `answers`; false if the table changed meanwhile.
-    async fn dump_once(
-        &self,
-        question: &RouteNetlinkMessage,
-        answers: &mut Vec<RouteNetlinkMessage>,
-    ) -> io::Result<bool> {
-        answers.clear();
-        let mut consistent = true;
-        let mut request = NetlinkMessage::from(question.clone());
-        request.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        let mut replies = self.handle.clone().request(request).map_err(io::Error::other)?;
-        while let Some(reply) = replies.next().await {
-            consistent &= reply.header.flags & NLM_F_DUMP_INTR == 0;
-            match reply.payload {
-                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
-                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-                NetlinkPayload::Overrun(_) => return Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
-                // A table that does not exist is an empty one.
-                NetlinkPayload::Done(done) if ![0, -libc::ENOENT].contains(&done.code) => {
-                    return Err(io::Error::from_raw_os_error(done.code.saturating_abs()));
-                }
-                NetlinkPayload::Done(_) => return Ok(consistent),
-                _ => {}
+fn kernel(requests: &mut Requests, table: u32, interface: Option<u32>) -> io::Result<Kernel> {
+    let mut kernel = Kernel::default();
+    for _ in 0..DUMP_ATTEMPTS {
+        kernel = Kernel::default();
+        kernel.link = interface.map(|index| Link { index, ..Link::default() });
+        let mut consistent = requests.ask(Question::Links, |kind, payload| {
+            if let Some(news) = link::read(payload, kind != RTM_NEWLINK) {
+                kernel.links.set(news.index, news.name, news.up);
             }
+        })?;
+        consistent &= requests.ask(Question::Addresses, |kind, payload| {
+            if let Some(RouteNetlinkMessage::NewAddress(address)) = parse(kind, payload) {
+                note_address(&mut kernel, &address);
+            }
+        })?;
+        for v6 in [false, true] {
+            consistent &= requests.ask(Question::Routes { v6, table }, |kind, payload| {
+                if let Some(RouteNetlinkMessage::NewRoute(route)) = parse(kind, payload) {
+                    read::route(&route, table).into_iter().for_each(|route| kernel.insert(route));
+                }
+            })?;
         }
-        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the netlink socket was closed"))
+        if consistent {
+            break;
+        }
     }
+    Ok(kernel)
+}
+
+fn parse(kind: u16, payload: &[u8]) -> Option<RouteNetlinkMessage> {
+    let mut header = NetlinkHeader::default();
+    header.message_type = kind;
+    RouteNetlinkMessage::deserialize(&header, payload).ok()
+}
+
+/// Notes an address as one of the TUN interface, and the subnet that it connects.
+fn note_address(kernel: &mut Kernel, message: &AddressMessage) {
+    let mut address = None;
+    let mut far_end = None;
+    let mut flags = AddressFlags::from_bits_retain(u32::from(message.header.flags.bits()));
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(local) => address = Some(*local),
+            // On a point-to-point link that is the far end, elsewhere our own.
+            AddressAttribute::Address(other) => far_end = Some(*other),
+            AddressAttribute::Flags(wide) => flags = *wide,
+            _ => {}
+        }
+    }
+    let index = message.header.index;
+    if let Some(subnet) = far_end.or(address).and_then(|end| IpNet::new(end, message.header.prefix_len).ok())
+        && !is_link_local(subnet.addr())
+    {
+        kernel.links.add_subnet(index, subnet);
+    }
+    if let (Some(link), Some(address)) =
+        (kernel.link.as_mut().filter(|link| link.index == index), address.or(far_end))
+    {
+        note_own(link, address, flags);
+    }
+}
+
+/// The kernel lists IPv4 addresses oldest first and IPv6 addresses newest first; the oldest is the one from the configuration.
+fn note_own(link: &mut Link, address: IpAddr, flags: AddressFlags) {
+    match address {
+        IpAddr::V4(v4) if !is_link_local(address) => link.v4 = link.v4.or(Some(v4)),
+        IpAddr::V6(v6) if !is_link_local(address) && usable(flags) => link.v6 = Some(v6),
+        _ => {}
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+fn usable(flags: AddressFlags) -> bool {
+    !flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed)
 }
 
 impl Refusal {
@@ -220,61 +191,9 @@ impl Refusal {
             }
         }
     }
-}
 
-fn refusal(error: &ErrorMessage) -> Refusal {
-    let attributes = error.header.get(HEADER_LENGTH..).unwrap_or_default();
-    let text = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == ERROR_TEXT);
-    let text = text.map(|text| String::from_utf8_lossy(text.value()).trim_end_matches('\0').to_owned());
-    Refusal { errno: error.raw_code().saturating_abs(), text: text.unwrap_or_default() }
-}
-
-/// The kernel lists IPv4 addresses oldest first and IPv6 addresses newest first; the oldest is the one from the configuration.
-fn note_address(link: &mut Link, message: &AddressMessage) {
-    let mut address = None;
-    let mut flags = AddressFlags::from_bits_retain(u32::from(message.header.flags.bits()));
-    for attribute in &message.attributes {
-        match attribute {
-            AddressAttribute::Local(local) => address = Some(*local),
-            AddressAttribute::Address(other) => address = address.or(Some(*other)),
-            AddressAttribute::Flags(wide) => flags = *wide,
-            _ => {}
-        }
-    }
-    match address {
-        Some(IpAddr::V4(v4)) if !v4.is_link_local() => link.v4 = link.v4.or(Some(v4)),
-        Some(IpAddr::V6(v6)) if !v6.is_unicast_link_local() && usable(flags) => link.v6 = Some(v6),
-        _ => {}
-    }
-}
-
-fn usable(flags: AddressFlags) -> bool {
-    !flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusals_carry_the_kernels_words() {
-        let mut error = ErrorMessage::default();
-        error.code = std::num::NonZeroI32::new(-libc::EHOSTUNREACH);
-        error.header = vec![0; HEADER_LENGTH];
-        error.header.extend_from_slice(&[12, 0, 1, 0]);
-        error.header.extend_from_slice(b"no way\0\0");
-        let refusal = refusal(&error);
-        assert_eq!(refusal.errno, libc::EHOSTUNREACH);
-        assert_eq!(refusal.explain(), "the kernel refuses it: no way (No route to host (os error 113))");
-    }
-
-    #[test]
-    fn truncated_errors_have_no_words() {
-        let mut error = ErrorMessage::default();
-        error.code = std::num::NonZeroI32::new(i32::MIN);
-        for length in 0..HEADER_LENGTH + 8 {
-            error.header = vec![0xff; length];
-            assert_eq!(refusal(&error).text, "");
-        }
+    /// Gone already, by itself or with its interface: what a removal wanted.
+    pub(super) fn is_absence(&self) -> bool {
+        [libc::ESRCH, libc::ENOENT, libc::ENODEV].contains(&self.errno)
     }
 }

@@ -1,117 +1,68 @@
-//! What the kernel has, as far as the plan cares.
+//! What the kernel has, as far as the plan cares. Of 100,000 routes nearly all lead one of few ways, so a way is kept once, and a route
+//! is an entry of a table with a pointer to it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
-use prefix_trie::joint::JointPrefixMap;
+use isthmus_prefix::PrefixTable;
 
-/// The route protocol number that marks a kernel route as ours.
-pub const PROTOCOL: u8 = 73;
+use super::{
+    links::Links,
+    route::{KernelRoute, Link, Operation, PROTOCOL, Target},
+};
+use crate::prefixes;
 
-/// The metric (priority) of our routes; lower wins in the kernel.
-///
-/// Above 1024 on purpose: a connected route (0 for IPv4, 256 for IPv6), a static route (0 and 1024) or a default route from DHCP or
-/// router advertisements (at most 1024) to the very same prefix keeps precedence over anything that a neighbor tells us.
-pub const METRIC: u32 = 1073;
+/// Ways that no route takes are looked for when so many are there, and then whenever there are twice as many as were in use.
+const SWEEP: usize = 256;
 
-/// Where a kernel route leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Straight out of the interface with this index.
-    Device(u32),
-    /// Through these routers, in ascending order, none twice, all with the same weight.
-    Gateways(Vec<IpAddr>),
-    /// Something that we never install: a blackhole, an encapsulation, unequal weights.
-    Other,
+/// A route without its destination.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    metric: u32,
+    protocol: u8,
+    target: Target,
+    source: Option<IpAddr>,
 }
 
-/// One route of the table, reduced to what the plan compares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelRoute {
-    /// Destination.
-    pub prefix: IpNet,
-    /// Lower wins among routes to the same prefix.
-    pub metric: u32,
-    /// Who installed it; [`PROTOCOL`] is us.
-    pub protocol: u8,
-    /// Where it leads.
-    pub target: Target,
-    /// Preferred source address of packets that start here.
-    pub source: Option<IpAddr>,
+/// The routes to one prefix, in the kernel's order.
+enum Ways {
+    One(Arc<Way>),
+    Many(Box<[Arc<Way>]>),
 }
 
-impl KernelRoute {
-    /// True for a route that carries our protocol number.
-    pub fn is_ours(&self) -> bool {
-        self.protocol == PROTOCOL
-    }
-}
-
-/// The TUN interface as the kernel shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Link {
-    /// Interface index.
-    pub index: u32,
-    /// Its first IPv4 address that is not link-local.
-    pub v4: Option<Ipv4Addr>,
-    /// Its first IPv6 address that is not link-local and has passed duplicate address detection.
-    pub v6: Option<Ipv6Addr>,
-}
-
-impl Link {
-    /// The preferred source address for a destination: the overlay address, which every peer lists in our `allowed_ips`.
-    pub fn source(&self, destination: &IpNet) -> Option<IpAddr> {
-        match destination {
-            IpNet::V4(_) => self.v4.map(IpAddr::from),
-            IpNet::V6(_) => self.v6.map(IpAddr::from),
-        }
-    }
-}
-
-/// One step towards the wanted table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Install, provided that the kernel has no route with this prefix and metric.
-    Add(KernelRoute),
-    /// Put the new route atomically in the place of our old one; should that fail, the old one goes all the same.
-    Replace {
-        /// What is there, ours.
-        old: KernelRoute,
-        /// What shall be there.
-        new: KernelRoute,
-    },
-    /// Remove this route of ours.
-    Delete(KernelRoute),
-}
-
-impl Operation {
-    /// The operation as one word, as metrics show it.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Add(_) => "add",
-            Self::Replace { .. } => "replace",
-            Self::Delete(_) => "delete",
-        }
-    }
-}
-
-/// One routing table of the kernel, and the TUN interface.
-#[derive(Default)]
+/// One routing table of the kernel, the TUN interface, and the links.
 pub struct Kernel {
-    routes: JointPrefixMap<IpNet, Vec<KernelRoute>>,
+    routes: PrefixTable<Ways>,
+    ways: HashSet<Arc<Way>>,
+    sweep_at: usize,
     /// The TUN interface, if it exists.
     pub link: Option<Link>,
+    /// Every interface.
+    pub links: Links,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self {
+            routes: prefixes::table(),
+            ways: HashSet::new(),
+            sweep_at: SWEEP,
+            link: None,
+            links: Links::default(),
+        }
+    }
 }
 
 impl Kernel {
     /// Notes a route that the kernel has. A dump that a change interrupted may tell of one twice.
     pub fn insert(&mut self, route: KernelRoute) {
         let prefix = route.prefix;
-        match self.routes.get_mut(&prefix) {
-            Some(routes) if routes.contains(&route) => {}
-            Some(routes) => routes.push(route),
+        let way = self.way(Way::from(route));
+        match self.routes.get_mut(prefix) {
+            Some(there) if there.as_slice().contains(&way) => {}
+            Some(there) => there.push(way),
             None => {
-                self.routes.insert(prefix, vec![route]);
+                self.routes.insert(prefix, Ways::One(way));
             }
         }
     }
@@ -120,46 +71,106 @@ impl Kernel {
     pub fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Add(new) => self.insert(new),
-            Operation::Delete(old) => self.remove(&old),
+            Operation::Delete(old) => self.remove(old),
             Operation::Replace { old, new } => {
-                self.remove(&old);
+                self.remove(old);
                 self.insert(new);
             }
         }
     }
 
+    /// Gives back the memory of what was removed.
+    pub fn shrink(&mut self) {
+        self.routes.shrink();
+    }
+
     /// All routes to this very prefix, in the kernel's order.
-    pub fn at(&self, prefix: &IpNet) -> &[KernelRoute] {
-        self.routes.get(prefix).map_or(&[], Vec::as_slice)
+    pub fn at(&self, prefix: IpNet) -> Vec<KernelRoute> {
+        let ways = self.routes.get(prefix).map_or(&[][..], Ways::as_slice);
+        ways.iter().map(|way| way.to(prefix)).collect()
     }
 
-    /// All routes.
-    pub fn routes(&self) -> impl Iterator<Item = &KernelRoute> {
-        self.routes.values().flatten()
+    /// Prefixes to which we have a route.
+    pub fn ours(&self) -> impl Iterator<Item = IpNet> {
+        self.routes.iter().filter(|(_, ways)| ways.as_slice().iter().any(|way| way.is_ours())).map(|(p, _)| p)
     }
 
-    /// Our routes.
-    pub fn ours(&self) -> impl Iterator<Item = &KernelRoute> {
-        self.routes().filter(|route| route.is_ours())
+    /// The most specific, and there the most preferred, of others' routes that cover a destination.
+    pub fn best_of_others(&self, destination: IpNet) -> Option<KernelRoute> {
+        self.routes.covering(destination).into_iter().find_map(|(prefix, ways)| {
+            let theirs = ways.as_slice().iter().filter(|way| !way.is_ours());
+            theirs.min_by_key(|way| way.metric).map(|way| way.to(prefix))
+        })
     }
 
-    /// The most specific, and there the most preferred, of the routes that cover a destination and satisfy the filter.
-    pub fn best(&self, destination: &IpNet, filter: impl Fn(&KernelRoute) -> bool) -> Option<&KernelRoute> {
-        let preferred = |routes: &'_ Vec<KernelRoute>| -> Option<usize> {
-            let usable = routes.iter().enumerate().filter(|(_, route)| filter(route));
-            usable.min_by_key(|(_, route)| route.metric).map(|(position, _)| position)
-        };
-        let covering = self.routes.cover_values(destination);
-        covering.filter_map(|routes| preferred(routes).map(|position| &routes[position])).last()
-    }
-
-    fn remove(&mut self, route: &KernelRoute) {
-        let Some(routes) = self.routes.get_mut(&route.prefix) else { return };
-        if let Some(position) = routes.iter().position(|other| other == route) {
-            routes.remove(position);
+    fn remove(&mut self, route: KernelRoute) {
+        let prefix = route.prefix;
+        let Some(there) = self.routes.get_mut(prefix) else { return };
+        let way = Way::from(route);
+        if there.remove(&way) {
+            self.routes.remove(prefix);
         }
-        if routes.is_empty() {
-            self.routes.remove(&route.prefix);
+    }
+
+    fn way(&mut self, way: Way) -> Arc<Way> {
+        if let Some(known) = self.ways.get(&way) {
+            return Arc::clone(known);
+        }
+        self.sweep();
+        let way = Arc::new(way);
+        self.ways.insert(Arc::clone(&way));
+        way
+    }
+
+    fn sweep(&mut self) {
+        if self.ways.len() >= self.sweep_at {
+            self.ways.retain(|way| Arc::strong_count(way) > 1);
+            self.sweep_at = (self.ways.len() * 2).max(SWEEP);
+        }
+    }
+}
+
+impl Way {
+    fn is_ours(&self) -> bool {
+        self.protocol == PROTOCOL
+    }
+
+    fn to(&self, prefix: IpNet) -> KernelRoute {
+        let Self { metric, protocol, target, source } = self.clone();
+        KernelRoute { prefix, metric, protocol, target, source }
+    }
+}
+
+impl From<KernelRoute> for Way {
+    fn from(route: KernelRoute) -> Self {
+        let KernelRoute { prefix: _, metric, protocol, target, source } = route;
+        Self { metric, protocol, target, source }
+    }
+}
+
+impl Ways {
+    fn as_slice(&self) -> &[Arc<Way>] {
+        match self {
+            Self::One(way) => std::slice::from_ref(way),
+            Self::Many(ways) => ways,
+        }
+    }
+
+    fn push(&mut self, way: Arc<Way>) {
+        let all = self.as_slice().iter().cloned().chain([way]);
+        *self = Self::Many(all.collect());
+    }
+
+    /// True if nothing is left.
+    fn remove(&mut self, way: &Way) -> bool {
+        match self {
+            Self::One(only) => **only == *way,
+            Self::Many(ways) => {
+                // Equal ones are there once.
+                let rest = ways.iter().filter(|other| ***other != *way);
+                *ways = rest.cloned().collect();
+                ways.is_empty()
+            }
         }
     }
 }

@@ -5,11 +5,15 @@
 //! 2. A route through a tunnel peer becomes `PREFIX dev INTERFACE src OVERLAY-ADDRESS`; which peer carries it is the data plane's
 //!    matter. It is left out where the interface's own subnet already covers it, and refused where it would carry a peer's outer
 //!    address into the tunnel.
-//! 3. A route through routers becomes `PREFIX via A [via B ...]`; with peers and routers to choose from, the peers win.
+//! 3. A route through routers becomes `PREFIX via A [via B ...]`; with peers and routers to choose from, the peers win. A router behind
+//!    a link that is down is left out, and if that leaves none, the next best path that works is taken.
 //! 4. A route of ours that nobody wants goes, except one that was adopted at start and whose time to be announced again has not run
 //!    out.
 
+mod gateways;
 mod kernel;
+mod links;
+mod route;
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -17,15 +21,16 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv6Net};
-use prefix_trie::joint::JointPrefixMap;
+use isthmus_prefix::PrefixTable;
 
 use super::{Config, KernelState};
-use crate::routes::{Hop, PeerName, Route};
+use crate::routes::{Hop, PathGroup, PeerName};
 
-pub use kernel::{Kernel, KernelRoute, Link, METRIC, Operation, PROTOCOL, Target};
-
-/// The most next hops of one route; what a neighbor may make us put into one kernel message is bounded.
-const MAX_GATEWAYS: usize = 64;
+pub use gateways::Memory;
+pub(super) use gateways::device;
+pub use kernel::Kernel;
+pub use links::{Interface, Links};
+pub use route::{Gateway, KernelRoute, Link, METRIC, Operation, PROTOCOL, Target};
 
 /// What holds for every prefix of one pass.
 #[derive(Clone, Copy)]
@@ -36,10 +41,12 @@ pub struct Rules<'a> {
     pub board: &'a Wanted,
     /// Outer addresses of the tunnel peers, as configured.
     pub underlay: &'a [IpAddr],
+    /// What the pass has found out already; empty at its start.
+    pub memory: &'a Memory,
 }
 
 /// The board's routes by prefix.
-pub type Wanted = JointPrefixMap<IpNet, Arc<Route>>;
+pub type Wanted = PrefixTable<Arc<PathGroup>>;
 
 /// What to do about one prefix, and how it stands once that is done.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,43 +61,48 @@ pub struct Step {
 
 /// Decides about one prefix. `adopted`: a route of ours at this prefix was left by the daemon that ran before and still has time.
 pub fn decide(prefix: IpNet, adopted: bool, kernel: &Kernel, rules: Rules<'_>) -> Step {
-    let there = kernel.at(&prefix);
+    let there = kernel.at(prefix);
     let step = |operations, state| Step { prefix, operations, state };
-    match rules.board.get(&prefix).map(|route| wanted(route, kernel, rules)) {
+    match rules.board.get(prefix).map(|group| wanted(prefix, group, kernel, rules)) {
         None if adopted && there.iter().any(KernelRoute::is_ours) => step(vec![], Some(KernelState::Stale)),
-        None => step(remove(there), None),
-        Some(Err(state)) => step(remove(there), Some(state)),
+        None => step(remove(&there), None),
+        Some(Err(state)) => step(remove(&there), Some(state)),
         Some(Ok(new)) => match there.iter().find(|other| !other.is_ours() && other.metric == METRIC) {
-            Some(other) => step(remove(there), Some(occupied(other))),
-            None => step(install(new, there), Some(standing(there))),
+            Some(other) => step(remove(&there), Some(occupied(other))),
+            None => step(install(new, &there), Some(standing(&there))),
         },
     }
 }
 
 /// The kernel route that a board route becomes, or why there is none.
-fn wanted(route: &Route, kernel: &Kernel, rules: Rules<'_>) -> Result<KernelRoute, KernelState> {
+fn wanted(
+    prefix: IpNet,
+    group: &Arc<PathGroup>,
+    kernel: &Kernel,
+    rules: Rules<'_>,
+) -> Result<KernelRoute, KernelState> {
     if !rules.config.install {
         return Err(KernelState::NotWanted("fib.install is false".into()));
     }
-    if let Some(what) = unroutable(&route.prefix) {
+    if let Some(what) = unroutable(&prefix) {
         return Err(KernelState::NotWanted(format!("{what} are never routed").into()));
     }
-    let (target, source) = match peer(route) {
-        Some(peer) => through_tunnel(&route.prefix, peer, kernel, rules)?,
-        None => (through_gateways(route, kernel, rules)?, None),
+    let (target, source) = match peer(group) {
+        Some(peer) => through_tunnel(prefix, peer, kernel, rules)?,
+        None => (gateways::through_gateways(prefix, group, kernel, rules)?, None),
     };
-    Ok(KernelRoute { prefix: route.prefix, metric: METRIC, protocol: PROTOCOL, target, source })
+    Ok(KernelRoute { prefix, metric: METRIC, protocol: PROTOCOL, target, source })
 }
 
-fn peer(route: &Route) -> Option<&PeerName> {
-    route.selected().find_map(|hop| match hop {
+fn peer(group: &PathGroup) -> Option<&PeerName> {
+    group.selected().find_map(|hop| match hop {
         Hop::Peer(peer) => Some(peer),
-        Hop::Gateway(_) => None,
+        Hop::Gateway(_) | Hop::LinkLocal { .. } => None,
     })
 }
 
 fn through_tunnel(
-    prefix: &IpNet,
+    prefix: IpNet,
     peer: &PeerName,
     kernel: &Kernel,
     rules: Rules<'_>,
@@ -106,67 +118,17 @@ fn through_tunnel(
     let Some(link) = &kernel.link else {
         return Err(KernelState::Failed(format!("interface {interface} does not exist").into()));
     };
-    match kernel.best(prefix, |other| !other.is_ours()) {
+    match kernel.best_of_others(prefix) {
         Some(subnet) if subnet.target == Target::Device(link.index) => {
             Err(KernelState::NotWanted(format!("covered by {interface}'s subnet {}", subnet.prefix).into()))
         }
-        _ => Ok((Target::Device(link.index), link.source(prefix))),
+        _ => Ok((Target::Device(link.index), link.source(&prefix))),
     }
 }
 
-fn through_gateways(route: &Route, kernel: &Kernel, rules: Rules<'_>) -> Result<Target, KernelState> {
-    let mut gateways = Vec::new();
-    for hop in route.selected().take(MAX_GATEWAYS) {
-        if let Hop::Gateway(address) = hop {
-            if let Some(why) = unusable(&route.prefix, *address, kernel, rules) {
-                return Err(KernelState::Failed(why.into()));
-            }
-            gateways.push(*address);
-        }
-    }
-    if gateways.is_empty() {
-        return Err(KernelState::NotWanted("no path is selected".into()));
-    }
-    gateways.sort();
-    gateways.dedup();
-    Ok(Target::Gateways(gateways))
-}
-
-/// Why a router cannot be a next hop for this prefix.
-fn unusable(prefix: &IpNet, gateway: IpAddr, kernel: &Kernel, rules: Rules<'_>) -> Option<String> {
-    match (prefix, gateway) {
-        (IpNet::V6(_), IpAddr::V4(_)) => {
-            return Some(format!(
-                "next hop {gateway} is IPv4, which the kernel cannot use for IPv6 prefixes"
-            ));
-        }
-        (_, IpAddr::V6(address)) if address.is_unicast_link_local() => {
-            return Some(format!("next hop {gateway} is link-local, and BGP did not say on which interface"));
-        }
-        _ => {}
-    }
-    let interface = rules.config.interface.as_deref().unwrap_or_default();
-    behind_tunnel(gateway, kernel, rules)
-        .then(|| format!("next hop {gateway} lies behind {interface}, but in no tunnel peer's allowed_ips"))
-}
-
-/// True if the kernel would look for this router through the TUN interface. Neither the subnet on it nor what we send into it leads
-/// to a router: only the data plane's table says where a packet inside the tunnel goes.
-fn behind_tunnel(gateway: IpAddr, kernel: &Kernel, rules: Rules<'_>) -> bool {
-    let Some(link) = &kernel.link else { return false };
-    let gateway = IpNet::from(gateway);
-    let theirs = kernel.best(&gateway, |other| !other.is_ours());
-    let ours = rules.board.cover_values(&gateway).filter(|route| enters_tunnel(route, kernel, rules)).last();
-    match (theirs, ours) {
-        (Some(theirs), Some(ours)) if theirs.prefix.prefix_len() < ours.prefix.prefix_len() => true,
-        (Some(theirs), _) => theirs.target == Target::Device(link.index),
-        (None, ours) => ours.is_some(),
-    }
-}
-
-fn enters_tunnel(route: &Route, kernel: &Kernel, rules: Rules<'_>) -> bool {
-    let enters = |peer| through_tunnel(&route.prefix, peer, kernel, rules).is_ok();
-    unroutable(&route.prefix).is_none() && peer(route).is_some_and(enters)
+fn enters_tunnel(prefix: IpNet, group: &PathGroup, kernel: &Kernel, rules: Rules<'_>) -> bool {
+    let enters = |peer| through_tunnel(prefix, peer, kernel, rules).is_ok();
+    unroutable(&prefix).is_none() && peer(group).is_some_and(enters)
 }
 
 /// Prefixes inside which no host can be reached by routing, whatever a neighbor says (RFC 6890).

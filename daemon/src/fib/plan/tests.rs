@@ -6,7 +6,10 @@ use std::{
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::routes::{Candidate, NextHop, Path, Source};
+use crate::{
+    prefixes,
+    routes::{Candidate, NextHop, Path, Route, Source},
+};
 
 const TUN: u32 = 7;
 const ETHERNET: u32 = 2;
@@ -43,14 +46,16 @@ fn route(prefix: IpNet, hops: &[Hop], selected: bool) -> Route {
             next_hop: match hop {
                 Hop::Peer(peer) => NextHop::Peer(peer.clone()),
                 Hop::Gateway(address) => NextHop::Address(*address),
+                Hop::LinkLocal { address, interface } => {
+                    NextHop::LinkLocal { address: *address, interface: *interface }
+                }
             },
             neighbor: None,
             selected,
-            reason: String::new(),
-            as_path: String::new(),
         },
     };
-    Route { prefix, source: Source::Bgp, paths: hops.iter().map(path).collect() }
+    let group = PathGroup { source: Source::Bgp, paths: hops.iter().map(path).collect() };
+    Route { prefix, group: group.into() }
 }
 
 fn ours(prefix: &str, target: Target) -> KernelRoute {
@@ -63,7 +68,7 @@ fn through_tun(prefix: &str) -> KernelRoute {
 }
 
 fn gateways(addresses: &[&str]) -> Target {
-    Target::Gateways(addresses.iter().map(|address| ip(address)).collect())
+    Target::Gateways(addresses.iter().map(|address| Gateway::from(ip(address))).collect())
 }
 
 /// A node as it is after the tunnel has come up: connected subnets on the wire and on the TUN interface.
@@ -92,9 +97,9 @@ fn kernel(extra: &[KernelRoute]) -> Kernel {
 }
 
 fn board(routes: impl IntoIterator<Item = Route>) -> Wanted {
-    let mut board = Wanted::default();
+    let mut board: Wanted = prefixes::table();
     for route in routes {
-        board.insert(route.prefix, Arc::new(route));
+        board.insert(route.prefix, route.group);
     }
     board
 }
@@ -102,7 +107,12 @@ fn board(routes: impl IntoIterator<Item = Route>) -> Wanted {
 fn step(prefix: &str, hops: &[Hop], kernel: &Kernel) -> Step {
     let board = board([route(net(prefix), hops, true)]);
     let underlay = [ip("198.51.100.2"), ip("2001:db8:ffff::2")];
-    decide(net(prefix), false, kernel, Rules { config: &config(), board: &board, underlay: &underlay })
+    decide(
+        net(prefix),
+        false,
+        kernel,
+        Rules { config: &config(), board: &board, underlay: &underlay, memory: &Memory::default() },
+    )
 }
 
 #[test]
@@ -171,7 +181,12 @@ fn needs_the_interface() {
     let bgp_only = Config { interface: None, ..config() };
     let prefix = net("10.20.0.0/16");
     let board = board([route(prefix, &[peer()], true)]);
-    let step = decide(prefix, false, &no_link, Rules { config: &bgp_only, board: &board, underlay: &[] });
+    let step = decide(
+        prefix,
+        false,
+        &no_link,
+        Rules { config: &bgp_only, board: &board, underlay: &[], memory: &Memory::default() },
+    );
     assert!(step.state.unwrap().reason().contains("no tunnel interface"));
 }
 
@@ -227,8 +242,8 @@ fn others_keep_their_place() {
 fn withdrawn_goes_adopted_waits() {
     let kernel = kernel(&[through_tun("10.20.0.0/16")]);
     let config = config();
-    let empty = Wanted::default();
-    let rules = Rules { config: &config, board: &empty, underlay: &[] };
+    let (empty, memory): (Wanted, _) = (prefixes::table(), Memory::default());
+    let rules = Rules { config: &config, board: &empty, underlay: &[], memory: &memory };
     let prefix = net("10.20.0.0/16");
     let delete = [Operation::Delete(through_tun("10.20.0.0/16"))];
 
@@ -240,7 +255,12 @@ fn withdrawn_goes_adopted_waits() {
 
     let off = Config { install: false, ..config.clone() };
     let board = board([route(prefix, &[peer()], true)]);
-    let off = decide(prefix, false, &kernel, Rules { config: &off, board: &board, underlay: &[] });
+    let off = decide(
+        prefix,
+        false,
+        &kernel,
+        Rules { config: &off, board: &board, underlay: &[], memory: &Memory::default() },
+    );
     assert_eq!(off.operations, delete);
     assert_eq!(off.state.unwrap().reason(), "fib.install is false");
 }
@@ -251,13 +271,91 @@ fn a_router_is_never_looked_for_inside_the_tunnel() {
     let inside = route(net("fd20::/48"), &[peer()], true);
     let onward = route(net("fd21::/48"), &[via("fd20::9")], true);
     let board = board([inside, onward]);
-    let rules = Rules { config: &config, board: &board, underlay: &[] };
+    let memory = Memory::default();
+    let rules = Rules { config: &config, board: &board, underlay: &[], memory: &memory };
     let step = decide(net("fd21::/48"), false, &kernel(&[]), rules);
     assert!(step.state.unwrap().reason().contains("lies behind isthmus0"));
 
     let wire = KernelRoute { protocol: 2, metric: 256, ..ours("fd20::/64", Target::Device(ETHERNET)) };
-    let step = decide(net("fd21::/48"), false, &kernel(&[wire]), rules);
+    let memory = Memory::default();
+    let step = decide(net("fd21::/48"), false, &kernel(&[wire]), Rules { memory: &memory, ..rules });
     assert_eq!(step.state, Some(KernelState::Installed), "the wire's subnet is more specific");
+}
+
+/// A second wire, and which of the two work.
+fn two_wires(first: bool, second: bool) -> Kernel {
+    let mut kernel = kernel(&[]);
+    for (index, name, subnet, up) in
+        [(ETHERNET, "eth0", "192.0.2.1/24", first), (3, "eth1", "203.0.113.1/24", second)]
+    {
+        kernel.links.set(index, name.into(), up);
+        kernel.links.add_subnet(index, net(subnet));
+    }
+    kernel
+}
+
+/// The gateways of 10.20.0.0/16, whose paths are these, the selected ones first; or why there are none.
+fn chosen(selected: &[&str], others: &[&str], kernel: &Kernel) -> Result<Vec<String>, String> {
+    let hops = |addresses: &[&str]| addresses.iter().map(|address| via(address)).collect::<Vec<_>>();
+    let prefix = net("10.20.0.0/16");
+    let groups = [route(prefix, &hops(selected), true), route(prefix, &hops(others), false)];
+    let paths = groups.iter().flat_map(|route| route.paths().to_vec()).collect();
+    let mut board: Wanted = prefixes::table();
+    board.insert(prefix, Arc::new(PathGroup { source: Source::Bgp, paths }));
+    let (config, memory) = (config(), Memory::default());
+    let step = decide(
+        prefix,
+        false,
+        kernel,
+        Rules { config: &config, board: &board, underlay: &[], memory: &memory },
+    );
+    match step.operations.as_slice() {
+        [Operation::Add(KernelRoute { target: Target::Gateways(gateways), .. })] => {
+            Ok(gateways.iter().map(|gateway| gateway.address.to_string()).collect())
+        }
+        _ => Err(step.state.unwrap().to_string()),
+    }
+}
+
+#[test]
+fn a_link_that_is_down_is_left() {
+    let (one, other) = ("192.0.2.9", "203.0.113.9");
+    let all =
+        |addresses: &[&str]| Ok(addresses.iter().map(|address| (*address).to_owned()).collect::<Vec<_>>());
+    let both = two_wires(true, true);
+    assert_eq!(chosen(&[one, other], &[], &both), all(&[one, other]));
+    assert_eq!(chosen(&[one], &[other], &both), all(&[one]), "the other one is not selected");
+    let first_down = two_wires(false, true);
+    assert_eq!(chosen(&[one, other], &[], &first_down), all(&[other]));
+    assert_eq!(chosen(&[one], &[other], &first_down), all(&[other]), "BGP will say the same");
+    let none = two_wires(false, false);
+    let why = Err("failed: next hop 192.0.2.9 is behind eth0, which is down".to_owned());
+    assert_eq!(chosen(&[one], &[other], &none), why, "a less specific route is better than a black hole");
+    assert_eq!(chosen(&[one, other], &[], &none), why);
+}
+
+#[test]
+fn a_router_that_no_interface_leads_to_does_not_spoil_the_others() {
+    let (near, nowhere) = ("192.0.2.9", "198.18.0.1");
+    let kernel = two_wires(true, true);
+    assert_eq!(chosen(&[near, nowhere], &[], &kernel), Ok(vec![near.to_owned()]));
+    assert_eq!(
+        chosen(&[nowhere], &[near], &kernel),
+        Ok(vec![nowhere.to_owned()]),
+        "the kernel may know a way"
+    );
+}
+
+#[test]
+fn a_link_local_router_is_reached_by_its_interface() {
+    let hop = Hop::LinkLocal { address: "fe80::9".parse().unwrap(), interface: 3 };
+    let gateway = Gateway { address: ip("fe80::9"), interface: Some(3) };
+    for prefix in ["fd20::/48", "10.20.0.0/16"] {
+        let up = step(prefix, std::slice::from_ref(&hop), &two_wires(true, true));
+        assert_eq!(up.operations, [Operation::Add(ours(prefix, Target::Gateways([gateway].into())))]);
+        let down = step(prefix, std::slice::from_ref(&hop), &two_wires(true, false));
+        assert_eq!(down.state.unwrap().reason(), "next hop fe80::9 is behind eth1, which is down");
+    }
 }
 
 /// Linux's own rules for a route's place in a table, written down apart from [`Kernel`]: the metric is part of the key, the protocol
@@ -367,8 +465,9 @@ proptest! {
         let foreign = linux.foreign();
         let mut kernel = linux.look();
         let board = board(routes.iter().map(|(prefix, (hops, selected))| route(*prefix, hops, *selected)));
-        let rules = Rules { config: &config, board: &board, underlay: &underlay };
-        let known: BTreeSet<IpNet> = board.keys().chain(kernel.ours().map(|r| r.prefix)).collect();
+        let memory = Memory::default();
+        let rules = Rules { config: &config, board: &board, underlay: &underlay, memory: &memory };
+        let known: BTreeSet<IpNet> = board.prefixes().chain(kernel.ours()).collect();
 
         for prefix in &known {
             let step = decide(*prefix, adopted.contains(prefix), &kernel, rules);
@@ -380,15 +479,17 @@ proptest! {
 
         prop_assert_eq!(linux.foreign(), foreign);
         let again = linux.look();
+        let memory = Memory::default();
+        let rules = Rules { memory: &memory, ..rules };
         for prefix in &known {
             let step = decide(*prefix, adopted.contains(prefix), &again, rules);
-            let ours: Vec<_> = again.at(prefix).iter().filter(|r| r.is_ours()).collect();
+            let ours: Vec<_> = again.at(*prefix).into_iter().filter(KernelRoute::is_ours).collect();
             match step.state {
                 Some(KernelState::Installed | KernelState::Shadowed(_)) => {
-                    let wanted = wanted(board.get(prefix).unwrap(), &again, rules).unwrap();
-                    prop_assert_eq!(ours, [&wanted]);
+                    let wanted = wanted(*prefix, board.get(*prefix).unwrap(), &again, rules).unwrap();
+                    prop_assert_eq!(ours, [wanted]);
                 }
-                Some(KernelState::Stale) => prop_assert!(!ours.is_empty() && !board.contains_key(prefix)),
+                Some(KernelState::Stale) => prop_assert!(!ours.is_empty() && !board.contains(*prefix)),
                 Some(KernelState::NotWanted(_) | KernelState::Failed(_)) | None => prop_assert!(ours.is_empty()),
             }
             prop_assert_eq!(step.operations, []);
