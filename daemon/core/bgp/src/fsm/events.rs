@@ -88,7 +88,8 @@ impl Session {
     /// (RFC 9384) and tries again as after any failure of the network.
     pub fn handle_path_down(&mut self, why: &str, now: Instant) {
         let notification = Notification::new(code::CEASE, cease::BFD_DOWN);
-        self.fail_all(Cause::Sent(notification, why.to_string()), now);
+        let why = format!("we sent {notification}: {why}");
+        self.fail_all(Cause::Sent(notification, why), now);
     }
 
     /// The interface to the peer lost its carrier: nothing can be said any more, and waiting for the hold timer only loses packets.

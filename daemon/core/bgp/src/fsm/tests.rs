@@ -412,7 +412,7 @@ fn a_dead_path_ends_both_connections_and_establishes_none() {
     assert!(what == "connect retry" && retry < now + seconds(2), "as soon as after any loss");
     let error = session.last_error().unwrap();
     assert_eq!((error.sent, error.fault()), (true, Fault::Network));
-    assert_eq!(error.text, "BFD: no packet for 900 ms");
+    assert_eq!(error.text, "we sent Cease/BFD Down: BFD: no packet for 900 ms");
 }
 
 #[test]
