@@ -412,7 +412,11 @@ impl Speaker {
             Action::Up(connection, negotiated) => self.up(id, connection, negotiated, now),
             Action::Down(_, ending) => self.down(id, ending, now),
             Action::Changed { from, to } => {
-                let (name, reason) = (Arc::clone(&peer.config.name), peer.session.reason());
+                let (name, session) = (Arc::clone(&peer.config.name), &peer.session);
+                // Whatever comes next, a session that has just ended did so for this reason.
+                let ended =
+                    session.last_error().filter(|error| from == State::Established && error.at == now);
+                let reason = ended.map_or_else(|| session.reason(), |error| error.text.clone());
                 self.events.push_back(Event::StateChanged { peer: name, from, to, reason });
             }
         }
