@@ -590,7 +590,7 @@ proptest! {
     fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), four_octet: bool) {
         let _ = frame(&bytes);
         let _ = Notification::decode(&bytes).map(|n| n.to_string());
-        let _ = RouteRefresh::decode(&bytes);
+        let _ = (RouteRefresh::decode(&bytes, false), RouteRefresh::decode(&bytes, true));
         for context in [EBGP, IBGP] {
             let _ = Update::decode(&bytes, &UpdateContext { four_octet, ..context });
             let session = UpdateContext { add_path: Families::ALL, extended_next_hop: true, ..context };
