@@ -23,6 +23,7 @@ pub use attributes::{Aggregator, Attributes, Community, LargeCommunity, Opaque, 
 pub use encode::{Encoding, encode_announcement, encode_end_of_rib, encode_withdrawal};
 pub use encode_attributes::EncodedAttributes;
 pub use nlri::Nlri;
+pub(crate) use nlri::encode as encode_nlri;
 pub use notification::{Notification, code};
 pub use open::{AddPathMode, Capability, Open, RestartFamily};
 pub use refresh::RouteRefresh;
