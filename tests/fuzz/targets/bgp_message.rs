@@ -60,15 +60,13 @@ fn decode(message: &Frame<'_>, context: &UpdateContext) {
                 }
             }
         }
-        MessageType::Update => {
-            match Update::decode(message.body, context) {
-                Ok(update) => {
-                    announce_again(&update, context);
-                    withdraw_again(&update, context);
-                }
-                Err(refused) => refused.encode(&mut Vec::new()).expect("a refusal can be sent"),
+        MessageType::Update => match Update::decode(message.body, context) {
+            Ok(update) => {
+                announce_again(&update, context);
+                withdraw_again(&update, context);
             }
-        }
+            Err(refused) => refused.encode(&mut Vec::new()).expect("a refusal can be sent"),
+        },
         MessageType::Keepalive => {}
     }
 }

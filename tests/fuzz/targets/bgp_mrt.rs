@@ -29,7 +29,8 @@ fuzz_target!(|data: &[u8]| {
 
 fn dump(announced: &Announcement, path_ids: bool, paths: usize, file: &mut Vec<u8>) {
     for (sequence, nlri) in (0u32..).zip(&announced.prefixes) {
-        let entry = Entry { peer: 0, originated: 7, path_id: nlri.path_id, attributes: &announced.attributes };
+        let entry =
+            Entry { peer: 0, originated: 7, path_id: nlri.path_id, attributes: &announced.attributes };
         let before = file.len();
         if encode_rib(9, sequence, nlri.prefix, path_ids, &vec![entry; paths], file).is_err() {
             assert_eq!(file.len(), before, "a record that fails leaves nothing");
@@ -39,7 +40,9 @@ fn dump(announced: &Announcement, path_ids: bool, paths: usize, file: &mut Vec<u
 
 fn walk(mut file: &[u8], path_ids: bool) {
     while let Some((header, rest)) = file.split_first_chunk::<12>() {
-        let [_, _, _, _, 0, 13, _, kind, a, b, c, d] = *header else { panic!("not TABLE_DUMP_V2: {header:?}") };
+        let [_, _, _, _, 0, 13, _, kind, a, b, c, d] = *header else {
+            panic!("not TABLE_DUMP_V2: {header:?}")
+        };
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).expect("64 bits");
         let (record, rest) = rest.split_at(length);
         if kind != 1 {
