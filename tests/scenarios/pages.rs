@@ -70,6 +70,18 @@ fn each_test_that_the_page_on_spiffe_names_exists() {
 }
 
 #[test]
+fn each_test_that_the_page_on_bgp_names_exists() {
+    let page = fs::read_to_string(root().join("docs/reference/bgp.md")).unwrap();
+    let rows = named(&page);
+    let whole = |name: &str| name.strip_prefix("bgp::").map(|rest| format!("daemon::core::bgp::{rest}"));
+    let names: Vec<_> = rows.iter().flatten().map(|name| whole(name).unwrap_or((*name).into())).collect();
+    assert!(names.len() > 80, "only {} tests: is the page read as it is written?", names.len());
+    let tests = all_tests();
+    let missing: Vec<_> = names.iter().filter(|name| !tests.contains(*name)).collect();
+    assert!(missing.is_empty(), "not there, or elsewhere: {missing:#?}");
+}
+
+#[test]
 fn a_function_without_the_attribute_is_no_test() {
     let source = "#[test]\nfn one() {}\nfn helper() {}\n#[tokio::test(flavor = \"x\")]\nasync fn two() {}\n";
     assert_eq!(tests_in(source), ["one", "two"]);

@@ -5,24 +5,82 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 use isthmus_bgp::Families;
 use isthmus_bgp::wire::{
-    Aggregator, AsPath, Attributes, Community, Encoding, LargeCommunity, Nlri, Peering, UpdateContext,
+    Aggregator, AsPath, Attributes, Community, Encoding, LargeCommunity, Nlri, Opaque, Peering, UpdateContext,
 };
 use proptest::prelude::*;
 
-/// A session of four-octet speakers in one AS, whose prefixes have path identifiers or have not.
-pub fn encoding(path_ids: bool) -> Encoding {
-    Encoding { add_path: if path_ids { Families::ALL } else { Families::NONE }, ..Encoding::FOUR_OCTET }
+/// The neighbor's AS number in external sessions.
+const NEIGHBOR: u32 = 65_001;
+
+/// What a session negotiated, and whom with.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    /// Of another AS.
+    pub external: bool,
+    /// AS numbers of four octets.
+    pub four_octet: bool,
+    /// Prefixes have path identifiers.
+    pub path_ids: bool,
+    /// IPv4 prefixes may have IPv6 next hops.
+    pub extended_next_hop: bool,
 }
 
-/// How the far side of it reads.
-pub fn context(path_ids: bool) -> UpdateContext {
-    UpdateContext {
-        four_octet: true,
-        peering: Peering::Internal,
-        families: Families::ALL,
-        add_path: encoding(path_ids).add_path,
-        extended_next_hop: false,
+impl Session {
+    /// How messages are written for it.
+    pub fn encoding(&self) -> Encoding {
+        Encoding {
+            four_octet: self.four_octet,
+            add_path: if self.path_ids { Families::ALL } else { Families::NONE },
+            extended_next_hop: self.extended_next_hop,
+            link_local: None,
+        }
     }
+
+    /// How the far side reads them.
+    pub fn context(&self) -> UpdateContext {
+        UpdateContext {
+            four_octet: self.four_octet,
+            peering: if self.external { Peering::External { asn: NEIGHBOR } } else { Peering::Internal },
+            families: Families::ALL,
+            add_path: self.encoding().add_path,
+            extended_next_hop: self.extended_next_hop,
+        }
+    }
+
+    /// Makes of any attributes those that such a neighbor may send.
+    fn admit(&self, attributes: &mut Attributes) {
+        if self.external {
+            attributes.as_path = attributes.as_path.prepended(NEIGHBOR);
+            attributes.local_pref = None;
+            attributes.change_rare(|rare| (rare.originator_id, rare.cluster_list) = (None, Vec::new()));
+        }
+    }
+}
+
+/// Sessions of every kind, attributes and prefixes that go over them.
+pub fn examples() -> impl Strategy<Value = (Session, Attributes, Vec<Nlri>)> {
+    any::<([bool; 4], bool)>().prop_flat_map(|([external, four_octet, path_ids, extended], v6)| {
+        let extended_next_hop = extended && !v6;
+        let session = Session { external, four_octet, path_ids, extended_next_hop };
+        let attributes = attributes(v6 || extended_next_hop).prop_map(move |mut attributes| {
+            session.admit(&mut attributes);
+            attributes
+        });
+        (Just(session), attributes, prefixes(v6, path_ids))
+    })
+}
+
+/// Extended communities that are route targets, and an attribute that nobody knows: both are passed on as they are.
+fn opaque() -> impl Strategy<Value = Vec<Opaque>> {
+    let target = any::<[u8; 6]>().prop_map(|[a, b, c, d, e, f]| [0, 2, a, b, c, d, e, f]);
+    let targets = prop::collection::vec(target, 1..20).prop_map(|all| (16, all.concat()));
+    let unknown = prop::collection::vec(any::<u8>(), 0..300).prop_map(|value| (99, value));
+    let long = |value: &[u8]| if value.len() > 255 { 0x10u8 } else { 0 };
+    (prop::option::of(targets), prop::option::of(unknown)).prop_map(move |(targets, unknown)| {
+        let opaque =
+            |flags, (code, value): (u8, Vec<u8>)| Opaque { flags: flags | long(&value), code, value };
+        targets.map(|it| opaque(0xc0, it)).into_iter().chain(unknown.map(|it| opaque(0xe0, it))).collect()
+    })
 }
 
 /// Attributes with a next hop of this family.
@@ -38,7 +96,7 @@ pub fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
             any::<Option<u32>>(),
             prop::collection::vec(any::<u32>(), 0..4),
         ),
-        any::<Option<u32>>(),
+        (any::<Option<u32>>(), opaque()),
     )
         .prop_map(
             move |(
@@ -47,7 +105,7 @@ pub fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
                 communities,
                 large,
                 (aggregator, originator, clusters),
-                otc,
+                (otc, opaque),
             )| {
                 let mut attributes = Attributes::originated(next_hop);
                 attributes.as_path = AsPath::new(path);
@@ -61,6 +119,7 @@ pub fn attributes(v6: bool) -> impl Strategy<Value = Attributes> {
                     rare.large_communities =
                         large.into_iter().map(|(a, b, c)| LargeCommunity(a, b, c)).collect();
                     rare.only_to_customer = otc;
+                    rare.opaque = opaque;
                 });
                 attributes
             },

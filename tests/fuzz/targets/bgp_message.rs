@@ -48,23 +48,25 @@ fn decode(message: &Frame<'_>, context: &UpdateContext) {
                 let _ = (notification.to_string(), notification.explanation());
             }
         }
-        MessageType::RouteRefresh => match RouteRefresh::decode(message.body) {
-            Ok(refresh) => {
-                let mut again = Vec::new();
-                refresh.encode(&mut again).expect("it always fits");
-                assert_eq!(RouteRefresh::decode(body(&again)), Ok(refresh));
+        MessageType::RouteRefresh => {
+            for enhanced in [false, true] {
+                match RouteRefresh::decode(message.body, enhanced) {
+                    Ok(refresh) => {
+                        let mut again = Vec::new();
+                        refresh.encode(&mut again).expect("it always fits");
+                        assert_eq!(RouteRefresh::decode(body(&again), enhanced), Ok(refresh));
+                    }
+                    Err(refused) => refused.encode(&mut Vec::new()).expect("a refusal can be sent"),
+                }
+            }
+        }
+        MessageType::Update => match Update::decode(message.body, context) {
+            Ok(update) => {
+                announce_again(&update, context);
+                withdraw_again(&update, context);
             }
             Err(refused) => refused.encode(&mut Vec::new()).expect("a refusal can be sent"),
         },
-        MessageType::Update => {
-            match Update::decode(message.body, context) {
-                Ok(update) => {
-                    announce_again(&update, context);
-                    withdraw_again(&update, context);
-                }
-                Err(refused) => refused.encode(&mut Vec::new()).expect("a refusal can be sent"),
-            }
-        }
         MessageType::Keepalive => {}
     }
 }

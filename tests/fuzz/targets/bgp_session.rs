@@ -72,7 +72,7 @@ fn peer(asn: u32) -> PeerConfig {
 
 fn connect(speaker: &mut Speaker, asn: u32, now: Instant) -> ConnectionId {
     let own = NextHops { v4: Some([10, 99, 0, 1].into()), v6: Some("fd99::1".parse().expect("valid")) };
-    speaker.handle_accepted(address(asn), own, now).expect("a configured neighbor is taken")
+    speaker.handle_accepted(address(asn), None, own, now).expect("a configured neighbor is taken")
 }
 
 /// OPEN and KEEPALIVE: the session is Established.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use crate::wire::{Attributes, EncodeError, EncodedAttributes, Encoding, Nlri};
+use crate::wire::{Attributes, EncodeError, EncodedAttributes, Encoding, encode_nlri};
 
 /// Type TABLE_DUMP_V2.
 const TABLE_DUMP_V2: u16 = 13;
@@ -86,7 +86,7 @@ pub fn encode_rib(
 ) -> Result<(), EncodeError> {
     record(time, subtype(&prefix, path_ids), out, |out| {
         out.extend_from_slice(&sequence.to_be_bytes());
-        Nlri::from(prefix).encode(false, out);
+        encode_nlri(&[prefix.into()], false, out);
         out.extend_from_slice(&count("paths", entries.len())?);
         entries.iter().try_for_each(|entry| entry.encode(path_ids, out))
     })

@@ -54,7 +54,11 @@ impl Speaker {
             MessageType::Open => Open::decode(message.body).map(Input::Open),
             MessageType::Keepalive => Ok(Input::Keepalive),
             MessageType::Update => Ok(Input::Update),
-            MessageType::RouteRefresh => RouteRefresh::decode(message.body).map(Input::RouteRefresh),
+            MessageType::RouteRefresh => {
+                let up = peer.up.as_ref().filter(|up| up.connection == connection);
+                let enhanced = up.is_some_and(|up| up.negotiated.enhanced_refresh);
+                RouteRefresh::decode(message.body, enhanced).map(Input::RouteRefresh)
+            }
             MessageType::Notification => Notification::decode(message.body).map(Input::Notification),
         };
         match input {
@@ -89,11 +93,9 @@ impl Speaker {
     /// A request, or a mark around an answer to ours. Families and subtypes that we do not know are ignored (RFC 2918 section 4, RFC
     /// 7313 section 5).
     fn handle_refresh(&mut self, id: PeerId, connection: ConnectionId, body: &[u8], now: Instant) {
-        let Ok(message) = RouteRefresh::decode(body) else { return };
-        let Some(up) = self.peers.get_mut(&id).and_then(|peer| peer.up.as_mut()) else { return };
-        if up.connection != connection {
-            return;
-        }
+        let up = self.peers.get_mut(&id).and_then(|peer| peer.up.as_mut());
+        let Some(up) = up.filter(|up| up.connection == connection) else { return };
+        let Ok(message) = RouteRefresh::decode(body, up.negotiated.enhanced_refresh) else { return };
         match up.refresh.handle_message(message, now) {
             Some(refresh::Order::SendAll(family)) => self.refresh_exports(id, family),
             Some(refresh::Order::Mark(family)) => self.rib.begin_refresh(id, family),

@@ -259,14 +259,7 @@ fn framing_does_not_care_how_bytes_arrive() {
 #[test]
 fn header_error_is_answered_and_closed() {
     let mut peer = Scripted::new(true, 65_001, &[]);
-    while peer.speaker.poll_event().is_some() {}
-    peer.send(&[0; 19]);
-    let events: Vec<_> = std::iter::from_fn(|| peer.speaker.poll_event()).collect();
-    let words = events.iter().find_map(|event| match event {
-        Event::Close { last_words, .. } => Some(last_words.clone()),
-        _ => None,
-    });
-    assert_eq!(words.unwrap()[18..], [3, 1, 1]);
+    assert_eq!(peer.last_words(&[0; 19])[18..], [3, 1, 1]);
     peer.send(&[0; 19]);
     assert!(peer.speaker.poll_event().is_none(), "the connection is forgotten");
 }
@@ -315,6 +308,18 @@ impl Scripted {
         self.send(&bytes);
     }
 
+    /// What the speaker says last, when these bytes end the session.
+    fn last_words(&mut self, bytes: &[u8]) -> Vec<u8> {
+        while self.speaker.poll_event().is_some() {}
+        self.send(bytes);
+        let events: Vec<_> = std::iter::from_fn(|| self.speaker.poll_event()).collect();
+        let mut words = events.into_iter().filter_map(|event| match event {
+            Event::Close { last_words, .. } => Some(last_words),
+            _ => None,
+        });
+        words.next().unwrap()
+    }
+
     /// Established, with this capability besides the usual ones.
     fn able(capability: Capability, announce: &[&str]) -> Self {
         let mut peer = Self::new(true, 65_001, announce);
@@ -356,6 +361,19 @@ fn what_a_marked_refresh_leaves_out_is_gone() {
     peer.announce("10.9.0.0/16", |_| {});
     peer.refresh(Family::Ipv4Unicast, 2);
     assert!(!peer.used("10.8.0.0/16") && peer.used("10.9.0.0/16"));
+}
+
+/// RFC 7313 section 5.
+#[test]
+fn a_refresh_of_the_wrong_length_is_answered_as_was_agreed_on() {
+    let without_safi = |subtype| [&[0xff; 16][..], &[0, 22, 5, 0, 1, subtype]].concat();
+    let mut plain = Scripted::new(true, 65_001, &[]);
+    assert_eq!(plain.last_words(&without_safi(RouteRefresh::BEGIN))[18..], [3, 1, 2, 0, 22]);
+    let mut enhanced = Scripted::able(Capability::EnhancedRouteRefresh, &[]);
+    enhanced.send(&without_safi(3));
+    assert!(enhanced.established(), "unknown subtypes are ignored");
+    let begin = without_safi(RouteRefresh::BEGIN);
+    assert_eq!(enhanced.last_words(&begin)[18..], [&[3, 7, 1][..], &begin].concat());
 }
 
 #[test]

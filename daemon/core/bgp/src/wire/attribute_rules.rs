@@ -34,7 +34,7 @@ enum From {
     Anybody,
     /// From an external neighbor it is discarded, however it looks.
     Internal,
-    /// From a two-octet speaker; others have no use for it (RFC 6793 section 4.1).
+    /// From a two-octet speaker; from others it is discarded, however it looks (RFC 6793 section 4.1).
     TwoOctet,
 }
 
@@ -58,14 +58,14 @@ pub(super) const RULES: [Rule; 19] = [
     rule(kind::COMMUNITIES,                 PASSED_ON,  MultipleOf(4),  WITHDRAW, Anybody),  // 7.8
     rule(kind::ORIGINATOR_ID,               OPTIONAL,   Exactly(4),     WITHDRAW, Internal), // 7.9
     rule(kind::CLUSTER_LIST,                OPTIONAL,   MultipleOf(4),  WITHDRAW, Internal), // 7.10
-    // Lengths that hide the prefixes of these two end the session (7.11, 7.12, 5.3), before this table is asked.
+    // Flags and lengths of these two that are wrong end the session (5.3, 7.11, 7.12), before this table is asked.
     rule(kind::MP_REACH,                    OPTIONAL,   Any,            WITHDRAW, Anybody),
     rule(kind::MP_UNREACH,                  OPTIONAL,   Any,            WITHDRAW, Anybody),
     rule(kind::EXTENDED_COMMUNITIES,        PASSED_ON,  MultipleOf(8),  WITHDRAW, Anybody),  // 7.14
     rule(kind::AS4_PATH,                    PASSED_ON,  Any,            DISCARD,  TwoOctet), // RFC 6793 section 6
     rule(kind::AS4_AGGREGATOR,              PASSED_ON,  Exactly(8),     DISCARD,  TwoOctet), // RFC 6793 section 6
     rule(kind::IPV6_EXTENDED_COMMUNITIES,   PASSED_ON,  MultipleOf(20), WITHDRAW, Anybody),  // 7.15
-    rule(kind::AIGP,                        OPTIONAL,   Any,            DISCARD,  Anybody),  // RFC 7311 section 3
+    rule(kind::AIGP,                        OPTIONAL,   Any,            DISCARD,  Anybody),  // RFC 7311 section 3.2
     rule(kind::LARGE_COMMUNITY,             PASSED_ON,  MultipleOf(12), WITHDRAW, Anybody),  // RFC 8092 section 6
     rule(kind::ONLY_TO_CUSTOMER,            PASSED_ON,  Exactly(4),     WITHDRAW, Anybody),  // RFC 9234 section 5
 ];
@@ -92,7 +92,7 @@ impl Rule {
             _ => {}
         }
         if raw.flags & PASSED_ON != self.flags {
-            // RFC 7311 section 3: AIGP with the Transitive flag is discarded; all others follow RFC 7606 section 3 c.
+            // RFC 7311 section 3.2: AIGP with the Transitive flag is discarded; all others follow RFC 7606 section 3 c.
             let disposition = if self.code == kind::AIGP { DISCARD } else { WITHDRAW };
             return Err((disposition, format!("has flags {:#04x}", raw.flags)));
         }

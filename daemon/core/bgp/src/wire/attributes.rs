@@ -386,7 +386,7 @@ impl Collected {
         Ok(())
     }
 
-    /// Each once (RFC 8092 section 5).
+    /// Each once (RFC 8092 section 3).
     fn add_large_communities(&mut self, value: &[u8]) {
         let (chunks, _) = value.as_chunks::<12>();
         let mut seen = HashSet::with_capacity(chunks.len());
@@ -394,6 +394,8 @@ impl Collected {
         self.rare.large_communities = all.filter(|community| seen.insert(*community)).collect();
     }
 
+    /// RFC 4271 section 6.3 ends the session over a well-known attribute that is none. We only take the routes back: the prefixes are
+    /// found, and whoever made the attribute up need not be the neighbor (the reasoning of RFC 7606 section 3 c).
     fn add_unknown(&mut self, raw: Raw<'_>) -> Verdict {
         if raw.flags & flag::OPTIONAL == 0 {
             return withdraw("is well-known to the sender but not to us");

@@ -8,7 +8,7 @@ use super::{
     Attributes, EncodeError, HEADER_LENGTH, MAX_MESSAGE_LENGTH, MessageType, Nlri,
     attributes::{flag, kind},
     encode_attributes::EncodedAttributes,
-    encode_header,
+    encode_header, nlri,
 };
 use crate::{Families, Family};
 
@@ -82,12 +82,12 @@ impl EncodedAttributes {
                 mp_header(kind::MP_REACH, family, reach - ATTRIBUTE_HEADER + length, out)?;
                 out.extend_from_slice(next_hop.octets());
                 out.push(0);
-                fitting.iter().for_each(|nlri| nlri.encode(path_ids, out));
+                nlri::encode(fitting, path_ids, out);
                 out.extend_from_slice(self.block());
             }
             None => {
                 out.extend_from_slice(self.block());
-                fitting.iter().for_each(|nlri| nlri.encode(path_ids, out));
+                nlri::encode(fitting, path_ids, out);
             }
         }
         Ok(fitting.len())
@@ -106,7 +106,7 @@ pub fn encode_withdrawal(
     let Some(family) = nlri.first().map(|nlri| Family::of(&nlri.prefix)) else { return Ok(0) };
     let path_ids = encoding.add_path.contains(family);
     let (fitting, length) = fitting(nlri, path_ids, ROOM - ATTRIBUTE_HEADER - FAMILY_CODES);
-    withdrawal(family, length, out, |out| fitting.iter().for_each(|nlri| nlri.encode(path_ids, out)))?;
+    withdrawal(family, length, out, |out| nlri::encode(fitting, path_ids, out))?;
     Ok(fitting.len())
 }
 

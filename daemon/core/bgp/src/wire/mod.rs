@@ -24,6 +24,7 @@ pub use attributes::{Aggregator, Attributes, Community, LargeCommunity, Opaque, 
 pub use encode::{Encoding, encode_announcement, encode_end_of_rib, encode_withdrawal};
 pub use encode_attributes::EncodedAttributes;
 pub use nlri::Nlri;
+pub(crate) use nlri::encode as encode_nlri;
 pub use notification::{Notification, code};
 pub use open::{AddPathMode, Capability, Open, RestartFamily};
 pub use refresh::RouteRefresh;
@@ -87,8 +88,8 @@ impl MessageType {
             Self::Update => length >= 23,
             Self::Notification => length >= 21,
             Self::Keepalive => length == HEADER_LENGTH,
-            // Longer ones are refused by their decoder, which looks at the subtype (RFC 7313 section 5).
-            Self::RouteRefresh => length >= 23,
+            // What a wrong length means depends on the subtype and on what was negotiated (RFC 7313 section 5): its decoder says.
+            Self::RouteRefresh => length >= HEADER_LENGTH,
         }
     }
 }
@@ -177,7 +178,8 @@ mod tests {
             (header(20, 4), Err((1, 2, vec![0, 20]))),
             (header(28, 1), Err((1, 2, vec![0, 28]))),
             (header(22, 2), Err((1, 2, vec![0, 22]))),
-            (header(22, 5), Err((1, 2, vec![0, 22]))),
+            (header(18, 5), Err((1, 2, vec![0, 18]))),
+            (header(19, 5), Ok(true)),
             (header(24, 5), Ok(false)),
             (header(4097, 2), Err((1, 2, vec![0x10, 0x01]))),
             (header(19, 0), Err((1, 3, vec![0]))),

@@ -7,6 +7,8 @@ use crate::{AS_TRANS, Families, Family};
 
 const VERSION: u8 = 4;
 const PARAMETER_CAPABILITIES: u8 = 2;
+/// Seconds that fit into the graceful restart capability (RFC 4724 section 3).
+const LONGEST_RESTART: u16 = 0x0fff;
 /// Length and type octets that announce the long form (RFC 9072 section 2).
 const EXTENDED: u8 = 255;
 
@@ -125,7 +127,7 @@ impl Capability {
             Self::Role(role) => (9, vec![*role]),
             Self::GracefulRestart { restarting, notification, time, families } => {
                 let flags = u16::from(*restarting) << 15 | u16::from(*notification) << 14;
-                let head = (flags | time & 0x0fff).to_be_bytes();
+                let head = (flags | (*time).min(LONGEST_RESTART)).to_be_bytes();
                 (64, head.into_iter().chain(families.iter().flat_map(RestartFamily::octets)).collect())
             }
             Self::AddPath(all) => {
@@ -410,13 +412,47 @@ mod tests {
         assert!(open.families().is_empty());
     }
 
+    /// Every kind, as long as one may be.
     fn capability() -> impl Strategy<Value = Capability> {
+        let mode = prop::sample::select(vec![AddPathMode::Receive, AddPathMode::Send, AddPathMode::Both]);
+        let kept = any::<(u16, u8, bool)>().prop_map(|(afi, safi, forwarding)| RestartFamily {
+            afi,
+            safi,
+            forwarding,
+        });
+        let others = (any::<u8>(), prop::collection::vec(any::<u8>(), 0..=255));
         prop_oneof![
-            (any::<u16>(), any::<u8>()).prop_map(|(afi, safi)| Capability::MultiProtocol { afi, safi }),
+            any::<(u16, u8)>().prop_map(|(afi, safi)| Capability::MultiProtocol { afi, safi }),
             any::<u32>().prop_map(Capability::FourOctetAsn),
-            (128u8.., prop::collection::vec(any::<u8>(), 0..=255))
+            Just(Capability::RouteRefresh),
+            Just(Capability::EnhancedRouteRefresh),
+            prop::collection::vec(any::<(u16, u16, u16)>(), 0..=42).prop_map(Capability::ExtendedNextHop),
+            any::<u8>().prop_map(Capability::Role),
+            (any::<(bool, bool)>(), 0u16..=4095, prop::collection::vec(kept, 0..=63)).prop_map(
+                |((restarting, notification), time, families)| Capability::GracefulRestart {
+                    restarting,
+                    notification,
+                    time,
+                    families
+                }
+            ),
+            prop::collection::vec((any::<u16>(), any::<u8>(), mode), 0..=63).prop_map(Capability::AddPath),
+            others
+                .prop_filter("is typed", |(code, _)| ![1, 2, 5, 9, 64, 65, 69, 70].contains(code))
                 .prop_map(|(code, value)| Capability::Other { code, value }),
         ]
+    }
+
+    #[test]
+    fn a_capability_of_more_than_255_octets_is_refused() {
+        let long = [
+            Capability::ExtendedNextHop(vec![(1, 1, 2); 43]),
+            Capability::AddPath(vec![(1, 1, AddPathMode::Both); 64]),
+            Capability::Other { code: 200, value: vec![0; 256] },
+        ];
+        for capability in long {
+            assert!(capability.encode().is_err(), "{capability:?}");
+        }
     }
 
     proptest! {

@@ -20,6 +20,18 @@ impl<'a> Reader<'a> {
         Some(*taken)
     }
 
+    /// Takes `length` octets, at most `N`, as the front of an array; what stands behind them there means nothing.
+    pub(super) fn leading<const N: usize>(&mut self, length: usize) -> Option<[u8; N]> {
+        let whole = self.0.first_chunk().copied();
+        let taken = self.take(length).filter(|_| length <= N)?;
+        // Only at the end of a field are there fewer than N.
+        Some(whole.unwrap_or_else(|| {
+            let mut padded = [0; N];
+            padded[..length].copy_from_slice(taken);
+            padded
+        }))
+    }
+
     pub(super) fn u8(&mut self) -> Option<u8> {
         self.array().map(u8::from_be_bytes)
     }

@@ -1,6 +1,6 @@
 //! ROUTE-REFRESH (RFC 2918, RFC 7313).
 
-use super::{EncodeError, MessageType, Notification, code, encode_message, reader::Reader};
+use super::{EncodeError, MessageType, Notification, code, encode_message};
 use crate::Family;
 
 /// Octets of the body.
@@ -35,16 +35,19 @@ impl RouteRefresh {
         Family::from_codes(self.afi, self.safi)
     }
 
-    /// Decodes a message body.
+    /// Decodes a message body; `enhanced`: both sides sent the capability of RFC 7313, without which its section 5 does not apply.
     ///
     /// # Errors
-    /// Unless it has exactly four octets: 7/1 with the whole message for BoRR and EoRR (RFC 7313 section 5), else Bad Message Length.
-    pub fn decode(body: &[u8]) -> Result<Self, Notification> {
-        let mut reader = Reader::new(body);
-        let fields = (reader.u16(), reader.u8(), reader.u8());
-        match fields {
-            (Some(afi), Some(subtype), Some(safi)) if reader.is_empty() => Ok(Self { afi, subtype, safi }),
-            (_, Some(Self::BEGIN | Self::END), _) => Err(wrong_length(body)),
+    /// Not four octets: 7/1 with the whole message for BoRR and EoRR, else Bad Message Length. But a subtype that RFC 7313 does not know
+    /// is to be ignored however long it is, and so never an error; what it lacks is zero.
+    pub fn decode(body: &[u8], enhanced: bool) -> Result<Self, Notification> {
+        match *body {
+            [high, low, subtype, safi] => Ok(Self { afi: u16::from_be_bytes([high, low]), subtype, safi }),
+            [_, _, Self::BEGIN | Self::END, ..] if enhanced => Err(wrong_length(body)),
+            [high, low, subtype, ref rest @ ..] if enhanced && subtype != Self::REQUEST => {
+                let safi = rest.first().copied().unwrap_or_default();
+                Ok(Self { afi: u16::from_be_bytes([high, low]), subtype, safi })
+            }
             _ => Err(bad_length(body)),
         }
     }
@@ -86,29 +89,50 @@ mod tests {
             let mut bytes = Vec::new();
             let refresh = RouteRefresh::new(family, subtype);
             refresh.encode(&mut bytes).unwrap();
-            assert_eq!(RouteRefresh::decode(frame(&bytes).unwrap().unwrap().body), Ok(refresh));
+            let body = frame(&bytes).unwrap().unwrap().body;
+            assert_eq!(RouteRefresh::decode(body, true), Ok(refresh));
+            assert_eq!(RouteRefresh::decode(body, false), Ok(refresh));
             assert_eq!(refresh.family(), Some(family));
         }
     }
 
     #[test]
     fn four_octets_exactly() {
-        let refused = |body: &[u8]| {
-            let refused = RouteRefresh::decode(body).unwrap_err();
+        let refused = |body: &[u8], enhanced| {
+            let refused = RouteRefresh::decode(body, enhanced).unwrap_err();
             (refused.code, refused.subcode, refused.data)
         };
-        assert_eq!(RouteRefresh::decode(&[0, 2, 0, 1]), Ok(RouteRefresh { afi: 2, subtype: 0, safi: 1 }));
-        assert_eq!(refused(&[0, 2, 0]), (1, 2, vec![0, 22]));
-        assert_eq!(refused(&[0, 2, 0, 1, 0]), (1, 2, vec![0, 24]));
-        let whole = [&[0xff; 16][..], &[0, 24, 5, 0, 2, 1, 1, 0]].concat();
-        assert_eq!(refused(&[0, 2, 1, 1, 0]), (7, 1, whole));
-        let text = RouteRefresh::decode(&[0, 2, 2, 1, 0]).unwrap_err().to_string();
+        for enhanced in [false, true] {
+            assert_eq!(
+                RouteRefresh::decode(&[0, 2, 0, 1], enhanced),
+                Ok(RouteRefresh { afi: 2, subtype: 0, safi: 1 })
+            );
+            assert_eq!(refused(&[], enhanced), (1, 2, vec![0, 19]));
+            assert_eq!(refused(&[0, 2, 0], enhanced), (1, 2, vec![0, 22]));
+            assert_eq!(refused(&[0, 2, 0, 1, 0], enhanced), (1, 2, vec![0, 24]));
+        }
+        let short = [&[0xff; 16][..], &[0, 22, 5, 0, 2, 2]].concat();
+        assert_eq!(refused(&[0, 2, 2], true), (7, 1, short));
+        let long = [&[0xff; 16][..], &[0, 24, 5, 0, 2, 1, 1, 0]].concat();
+        assert_eq!(refused(&[0, 2, 1, 1, 0], true), (7, 1, long));
+        let text = RouteRefresh::decode(&[0, 2, 2, 1, 0], true).unwrap_err().to_string();
         assert!(text.ends_with("24 octets, subtype 2 of ipv6-unicast"), "{text}");
     }
 
     #[test]
+    fn section_5_of_rfc_7313_is_for_those_who_agreed_on_it() {
+        let mark = [0, 2, RouteRefresh::BEGIN, 1, 0];
+        assert_eq!(RouteRefresh::decode(&mark, false).unwrap_err().code, code::HEADER);
+        assert_eq!(RouteRefresh::decode(&mark, true).unwrap_err().code, code::REFRESH);
+        for unknown in [&[0, 1, 3][..], &[0, 1, 255, 1, 9, 9]] {
+            assert_eq!(RouteRefresh::decode(unknown, true).unwrap().subtype, unknown[2], "to be ignored");
+            assert_eq!(RouteRefresh::decode(unknown, false).unwrap_err().code, code::HEADER);
+        }
+    }
+
+    #[test]
     fn the_refusal_of_the_longest_message_fits_into_one() {
-        let refused = RouteRefresh::decode(&[1; 4077]).unwrap_err();
+        let refused = RouteRefresh::decode(&[1; 4077], true).unwrap_err();
         let mut out = Vec::new();
         refused.encode(&mut out).unwrap();
         assert_eq!(frame(&out).unwrap().unwrap().wire_length(), 4096);

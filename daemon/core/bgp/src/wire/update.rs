@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Attributes, Nlri, Notification, attribute_rules,
-    attributes::{Collected, Field, Raw, is_host, kind},
+    attributes::{Collected, Field, Raw, flag, is_host, kind},
     code, nlri,
     reader::Reader,
 };
@@ -163,10 +163,10 @@ impl Located {
             located.withdrawn.clear();
             located.reached.clear();
         }
-        if let Some(raw) = only(field, kind::MP_UNREACH)? {
+        if let Some(raw) = only_mp(field, kind::MP_UNREACH)? {
             located.add_mp_unreach(raw.value, context).ok_or_else(|| bad_optional(raw))?;
         }
-        if let Some(raw) = only(field, kind::MP_REACH)? {
+        if let Some(raw) = only_mp(field, kind::MP_REACH)? {
             located.mp_reach = true;
             located.add_mp_reach(raw.value, context).ok_or_else(|| bad_optional(raw))?;
         }
@@ -218,11 +218,20 @@ impl Located {
     }
 }
 
-/// The attribute of this type; twice is an error that RFC 7606 section 3 (g) does not forgive for the two MP attributes.
-fn only<'a>(field: &Field<'a>, code: u8) -> Result<Option<Raw<'a>>, Notification> {
+/// The MP attribute of this type. Of these two RFC 7606 forgives neither a second one (section 3 g) nor wrong flags (section 5.3): who
+/// sent them made them itself, for they are not transitive. The answer is that of RFC 4760 section 7.
+fn only_mp<'a>(field: &Field<'a>, code: u8) -> Result<Option<Raw<'a>>, Notification> {
     let mut found = field.iter().filter(|raw| raw.code == code);
     let first = found.next();
-    if found.next().is_some() { Err(malformed()) } else { Ok(first) }
+    if found.next().is_some() {
+        return Err(malformed());
+    }
+    match first {
+        Some(raw) if raw.flags & (flag::OPTIONAL | flag::TRANSITIVE) != flag::OPTIONAL => {
+            Err(bad_optional(raw))
+        }
+        first => Ok(first),
+    }
 }
 
 /// `None`: a length that the family cannot have. `Some(None)`: no address that a packet could be sent to.

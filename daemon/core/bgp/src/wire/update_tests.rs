@@ -101,7 +101,11 @@ fn dispositions_of_rfc_7606() {
         (ORIGIN, "discard", "discard"),
         (&[0x40, 1, 1, 9], "discard", "discard"),
         // MP attributes: wrong flags, unknown family
-        (&[0xc0, 15, 3, 0, 2, 1], "withdraw", "withdraw"),
+        (&[0xc0, 15, 3, 0, 2, 1], "reset", "reset"),
+        (&[0x40, 15, 3, 0, 2, 1], "reset", "reset"),
+        (&[0xc0, 14, 5, 0, 25, 70, 0, 0], "reset", "reset"),
+        (&[0x00, 14, 5, 0, 25, 70, 0, 0], "reset", "reset"),
+        (&[0xaf, 15, 3, 0, 25, 70], "accept", "accept"),
         (&[0x80, 15, 3, 0, 25, 70], "accept", "accept"),
         (&[0x80, 14, 5, 0, 25, 70, 0, 0], "accept", "accept"),
         // MP attributes that hide their prefixes
@@ -341,6 +345,7 @@ fn ipv4_prefixes_take_an_ipv6_next_hop_only_where_it_was_negotiated() {
     assert_eq!((refused.code, refused.subcode), (3, 9), "RFC 7606 section 7.11");
 }
 
+/// RFC 8092 section 3.
 #[test]
 fn large_communities_once_each() {
     let one = [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3];
@@ -590,7 +595,7 @@ proptest! {
     fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), four_octet: bool) {
         let _ = frame(&bytes);
         let _ = Notification::decode(&bytes).map(|n| n.to_string());
-        let _ = RouteRefresh::decode(&bytes);
+        let _ = (RouteRefresh::decode(&bytes, false), RouteRefresh::decode(&bytes, true));
         for context in [EBGP, IBGP] {
             let _ = Update::decode(&bytes, &UpdateContext { four_octet, ..context });
             let session = UpdateContext { add_path: Families::ALL, extended_next_hop: true, ..context };
@@ -644,3 +649,6 @@ fn speed_of_an_update_with_500_prefixes() {
     }
     println!("10 prefixes with their attributes encoded in {:?}", started.elapsed() / ROUNDS);
 }
+
+#[path = "malformed_tests.rs"]
+mod malformed;
