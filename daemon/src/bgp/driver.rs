@@ -194,7 +194,7 @@ impl Driver {
     fn accepted(&mut self, stream: TcpStream, remote: IpAddr, now: Instant) {
         // A connection that broke before we looked at it concerns nobody.
         let Ok((local, own)) = self.prepare(&stream, remote) else { return };
-        match self.speaker.handle_accepted(remote, own, now) {
+        match self.speaker.handle_accepted(remote, None, own, now) {
             Ok(id) => self.attach(id, stream, (local, own)),
             Err(reason) => {
                 tracing::debug!(%remote, %reason, "BGP connection refused");
@@ -293,6 +293,11 @@ impl Driver {
                     let neighbor = peer;
                     tracing::warn!(%neighbor, %family, limit, "this neighbor is sent no more prefixes");
                 }
+                Event::StaleGone { peer, family, paths } => {
+                    tracing::info!(neighbor = %peer, %family, paths, "routes of an earlier session are gone");
+                }
+                Event::RestartOver => tracing::info!("BGP restart is over"),
+                Event::Drained => tracing::info!("BGP is drained"),
                 Event::TooManyPaths { peer, prefix } => {
                     if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
                         tracing::warn!(neighbor = %peer, %prefix, not_shown, "too many paths to one prefix");
