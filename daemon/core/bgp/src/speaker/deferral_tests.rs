@@ -148,3 +148,36 @@ fn a_first_start_keeps_nothing_back() {
     assert_eq!(stage.told(5), (vec![ONE.into()], Families::ALL));
     assert_eq!(stage.speaker.poll_timeout().map(|(at, _)| at), Some(stage.now + Duration::from_secs(120)));
 }
+
+#[test]
+fn peers_that_come_by_a_template_are_waited_for() {
+    let template = crate::dynamic::Template {
+        name: "pods".into(),
+        prefix: "10.99.0.0/24".parse().unwrap(),
+        asns: crate::fsm::AsnSet::new([65_100..=65_199]),
+        limit: 9,
+        linger: Duration::from_secs(10),
+    };
+    let model = PeerConfig { restart: RestartMode::Full, ..peer(0, 0) };
+    let dynamic = vec![DynamicPeers { template, peer: model }];
+    let forwarding = |config: Config| {
+        let restart = RestartConfig { forwarding: Families::ALL, ..config.restart };
+        Stage::new(Config { restart, dynamic: dynamic.clone(), ..config })
+    };
+    let mut stage = forwarding(playing(&[5]));
+    assert_eq!(said(&stage.connect(7, &[steady()]).unwrap()), (true, true));
+    stage.connect(5, &[steady()]).unwrap();
+    Family::ALL.into_iter().for_each(|family| stage.end_of_rib(5, family));
+    assert_eq!(stage.speaker.waiting_for(), ["pods-10.99.0.8".into()]);
+    Family::ALL.into_iter().for_each(|family| stage.end_of_rib(7, family));
+    assert!(!stage.speaker.defers());
+
+    let mut stage = forwarding(playing(&[]));
+    stage.connect(7, &[steady()]).unwrap();
+    Family::ALL.into_iter().for_each(|family| stage.end_of_rib(7, family));
+    stage.pass(119);
+    assert!(stage.speaker.defers(), "others may come whom nobody knows by name");
+    stage.pass(1);
+    assert!(!stage.speaker.defers() && is_over(&mut stage));
+    assert_eq!(stage.told(7), (vec![ONE.into()], Families::ALL));
+}

@@ -36,7 +36,9 @@ impl Speaker {
             Some((id, _)) => Ok(id),
             None => {
                 let config = self.dynamic_config(&template, remote).ok_or(Refused::Unknown)?;
-                Ok(self.make_peer(config, true, now))
+                let id = self.make_peer(config, true, now);
+                self.deferral.expect(id);
+                Ok(id)
             }
         }
     }

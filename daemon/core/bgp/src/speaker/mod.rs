@@ -8,6 +8,10 @@
 //! 3. After each of these: [`Speaker::poll_event`] until `None`, [`Speaker::take_changed`] for the prefixes whose paths changed, and
 //!    [`Speaker::poll_transmit`] for each connection whose transport has room, until it writes nothing.
 //!
+//! Orders come in between: [`Speaker::apply`] and [`Speaker::reset`]; [`Speaker::handle_path_down`] and
+//! [`Speaker::handle_link_down`] from whoever watches the ways; at the end [`Speaker::drain`] and, at [`Event::Drained`], the end of the
+//! process, or [`Speaker::suspend`] for a restart, or [`Speaker::shut_down`]. After these no session starts again.
+//!
 //! Nothing blocks and nothing fails: a peer's misbehaviour ends that peer's session and no more.
 
 mod apply;
@@ -142,7 +146,7 @@ pub enum Event {
         /// How many paths.
         paths: u32,
     },
-    /// This node has come back: its own routes are selected and told from now on.
+    /// This node has come back: its own routes are selected and told from now on. Once, and only after [`Speaker::defers`] was true.
     RestartOver,
     /// The drain is through: every session has ended, the peers expect nothing of us any more.
     Drained,
@@ -235,11 +239,7 @@ impl Speaker {
             next_connection: 0,
             next_peer: 0,
         };
-        speaker.deferral = Deferral::new(
-            config.restart.forwarding,
-            (0..).zip(&config.peers).filter(|(_, peer)| peer.shutdown.is_none()).map(|(id, _)| PeerId(id)),
-            now + config.restart.deferral,
-        );
+        speaker.deferral = deferral(&config, now);
         speaker.apply(config, now);
         speaker
     }
@@ -430,6 +430,17 @@ impl Speaker {
         peer.sent.count(&last_words);
         self.events.push_back(Event::Close { connection, last_words });
     }
+}
+
+/// Whom a process that starts waits for; peers are numbered in their order.
+fn deferral(config: &Config, now: Instant) -> Deferral {
+    let RestartConfig { forwarding, deferral, .. } = config.restart;
+    let peers = (0..).zip(&config.peers).filter(|(_, peer)| peer.shutdown.is_none());
+    let peers: Vec<_> = peers.map(|(id, _)| PeerId(id)).collect();
+    if peers.is_empty() && !config.dynamic.is_empty() {
+        return Deferral::of_strangers(forwarding, now + deferral);
+    }
+    Deferral::new(forwarding, peers, now + deferral)
 }
 
 #[cfg(test)]
