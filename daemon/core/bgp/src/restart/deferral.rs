@@ -5,7 +5,7 @@
 //!   Restarting ────────────────────────────────────────────────────► Settled
 //! ```
 //! A peer counts unless it has restarted itself (it waits for us, and we would wait for it), or does not do graceful restart (it owes
-//! no End-of-RIB). One that is not up counts until the time is over.
+//! no End-of-RIB). One that is not up counts until the time is over. A peer that comes by a template counts from when it is here.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -24,6 +24,8 @@ pub struct Deferral {
     forwarding: Families,
     /// Peers that count, and the families of which something is to come; all, for one that is not up.
     pending: BTreeMap<PeerId, Families>,
+    /// Nobody knows who is to come: only time says that all have.
+    strangers: bool,
 }
 
 impl Deferral {
@@ -32,12 +34,17 @@ impl Deferral {
     pub fn new(forwarding: Families, peers: impl IntoIterator<Item = PeerId>, until: Instant) -> Self {
         let pending: BTreeMap<_, _> = peers.into_iter().map(|peer| (peer, Families::ALL)).collect();
         let until = (!pending.is_empty()).then_some(until);
-        Self { until, forwarding, pending }
+        Self { until, forwarding, pending, strangers: false }
+    }
+
+    /// The same of a node that knows none of its peers before they come.
+    pub fn of_strangers(forwarding: Families, until: Instant) -> Self {
+        Self { until: Some(until), forwarding, pending: BTreeMap::new(), strangers: true }
     }
 
     /// What a node without graceful restart has.
     pub fn settled() -> Self {
-        Self { until: None, forwarding: Families::NONE, pending: BTreeMap::new() }
+        Self { until: None, forwarding: Families::NONE, pending: BTreeMap::new(), strangers: false }
     }
 
     /// True while nothing may be taken out of the kernel, and nothing announced that could be worse than what comes.
@@ -53,6 +60,13 @@ impl Deferral {
     /// Peers that are waited for.
     pub fn waiting_for(&self) -> impl Iterator<Item = PeerId> {
         self.pending.keys().copied()
+    }
+
+    /// A peer came that was not known before, perhaps one that the routes in the kernel are from.
+    pub fn expect(&mut self, peer: PeerId) {
+        if self.until.is_some() {
+            self.pending.insert(peer, Families::ALL);
+        }
     }
 
     /// A peer's session stands.
@@ -89,6 +103,7 @@ impl Deferral {
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         if self.until.is_some_and(|until| until <= now) {
             self.pending.clear();
+            self.strangers = false;
         }
         self.check()
     }
@@ -101,7 +116,7 @@ impl Deferral {
     fn check(&mut self) -> bool {
         self.pending.retain(|_, families| !families.is_empty());
         let deferred = self.defers();
-        if self.pending.is_empty() {
+        if self.pending.is_empty() && !self.strangers {
             self.until = None;
         }
         deferred && !self.defers()

@@ -1,18 +1,20 @@
 //! Networks of speakers on virtual time, in trouble and then left alone.
 //!
-//! Each seed is a network, and a minute in which connections are lost, ways are cut, processes are killed, readers are slow and
-//! prefixes come and go. Then everything is repaired, and after a while every table must be what a network without any history
-//! would have computed.
+//! Each seed is a network, and a minute in which connections are lost, ways are cut, processes are killed, restarted, drained and
+//! given orders, readers are slow and prefixes come and go. Then everything is repaired, and after a while every table must be what a
+//! network without any history would have computed, every kernel must have what its table says, and nobody must have any news.
 
 #![allow(clippy::unwrap_used, reason = "the whole package is a test")]
 
 mod chance;
+mod kernel;
 mod network;
+mod planned;
 mod topology;
+mod trouble;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
@@ -20,10 +22,13 @@ use std::{
 use isthmus_bgp::{Speaker, fsm::State, rib::Source};
 
 use chance::Chance;
-use network::{Network, v4};
-use topology::{Plan, prefix};
+use kernel::selected;
+use network::{Network, node_at};
+use topology::Plan;
+use trouble::trouble;
 
-const QUIET: Duration = Duration::from_secs(75);
+/// Longer than anything is kept, waited for or put off.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// What a node knows of a prefix: each way to it, and whether it is used.
 type Table = BTreeMap<String, BTreeSet<String>>;
@@ -38,35 +43,6 @@ fn table(speaker: &Speaker) -> Table {
     };
     let row = |prefix: ipnet::IpNet| (prefix.to_string(), speaker.paths(&prefix).iter().map(path).collect());
     speaker.prefixes().map(row).collect()
-}
-
-/// One thing goes wrong, or is repaired.
-fn trouble(network: &mut Network, plan: &Plan) {
-    let (a, b) = plan.pairs[network.chance.below(plan.pairs.len())];
-    let n = network.chance.below(network.nodes.len());
-    match network.chance.below(9) {
-        0 | 1 => network.lose(a, b),
-        2 => drop(network.cut.insert((a, b))),
-        3 => drop(network.cut.remove(&(a, b))),
-        4 => {
-            let machine = network.chance.one_in(2);
-            network.kill(n, machine);
-        }
-        5 | 6 => network.start(n),
-        7 => {
-            let seconds = u64::try_from(1 + network.chance.below(15)).unwrap();
-            network.nodes[n].slow_until = network.now + Duration::from_secs(seconds);
-        }
-        _ => {
-            let mut config = network.nodes[n].config.clone();
-            let changed = prefix(network.chance.below(8)).parse().unwrap();
-            match config.announce.iter().position(|known| *known == changed) {
-                Some(at) => drop(config.announce.remove(at)),
-                None => config.announce.push(changed),
-            }
-            network.configure(n, config);
-        }
-    }
 }
 
 fn check_load(network: &Network) {
@@ -87,27 +63,43 @@ fn check_dials(network: &Network) {
     }
 }
 
-/// Follows a prefix from node to node by next hop until it is at home.
+/// Follows a prefix from kernel to kernel until it is at home.
 fn check_forwarding(network: &Network) {
-    for (start, speaker) in network.speakers() {
-        for prefix in speaker.prefixes() {
+    for (start, node) in network.nodes.iter().enumerate() {
+        for prefix in node.kernel.routes().keys() {
             let mut todo = vec![(start, 0)];
-            while let Some((n, hops)) = todo.pop() {
-                assert!(hops <= network.nodes.len(), "{prefix} goes round in a circle from node {start}");
-                let speaker = network.nodes[n].speaker.as_ref().unwrap();
-                for path in speaker.paths(&prefix).iter().filter(|path| path.verdict().selected()) {
-                    let next = path.bundle().attributes().next_hop;
-                    let next = (0..network.nodes.len()).find(|other| IpAddr::from(v4(*other)) == next);
-                    let local = matches!(path.bundle().source(), Source::Local);
-                    todo.extend(next.filter(|_| !local).map(|next| (next, hops + 1)));
-                }
+            while let Some((n, steps)) = todo.pop() {
+                assert!(steps <= network.nodes.len(), "{prefix} goes round in a circle from node {start}");
+                let hops = network.nodes[n].kernel.hops(prefix);
+                assert!(!hops.is_empty(), "{prefix} ends at node {n}, from node {start}");
+                todo.extend(hops.into_iter().flatten().filter_map(node_at).map(|next| (next, steps + 1)));
             }
         }
     }
 }
 
-fn check_quiet(network: &Network) {
+/// Every kernel has what its process's table says, and nothing else.
+fn check_kernels(network: &Network) {
     for (n, speaker) in network.speakers() {
+        let of = |prefix| (prefix, selected(speaker, &prefix));
+        let wanted: BTreeMap<_, _> =
+            speaker.prefixes().map(of).filter(|(_, hops)| !hops.is_empty()).collect();
+        assert_eq!(*network.nodes[n].kernel.routes(), wanted, "the kernel of node {n}");
+    }
+}
+
+/// UPDATEs and ROUTE-REFRESHes that anybody has sent.
+fn news(network: &Network) -> u64 {
+    let details = network.speakers().flat_map(|(_, speaker)| {
+        speaker.status().into_iter().filter_map(|status| speaker.detail_of(&status.name))
+    });
+    details.map(|detail| detail.messages_out.update + detail.messages_out.route_refresh).sum()
+}
+
+fn check_quiet(network: &Network, plan: &Plan) {
+    for (n, speaker) in network.speakers() {
+        let expected = plan.pairs.iter().filter(|(a, b)| *a == n || *b == n).count();
+        assert_eq!(speaker.status().len(), expected, "peers of node {n}");
         for status in speaker.status() {
             assert_eq!(status.state, State::Established, "node {n} to {}: {}", status.name, status.reason);
             assert_eq!(status.prefixes_stale, 0, "node {n} keeps routes of {}", status.name);
@@ -134,10 +126,16 @@ fn simulate(seed: u64) {
         check_load(&network);
     }
     network.cut.clear();
+    // Who is draining is gone after this.
+    network.run(Duration::from_secs(3));
     (0..network.nodes.len()).for_each(|n| network.start(n));
     network.run(QUIET);
+    let before = news(&network);
+    network.run(Duration::from_secs(15));
+    assert_eq!(news(&network), before, "it never comes to rest");
     check_dials(&network);
-    check_quiet(&network);
+    check_kernels(&network);
+    check_quiet(&network, &plan);
     check_forwarding(&network);
 }
 

@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use isthmus_bgp::{Config, ConnectionId, Event, PeerId, Speaker, rib::NextHops};
+use isthmus_bgp::{Config, ConnectionId, Event, PeerId, RestartConfig, Speaker, rib::NextHops};
 
-use crate::chance::Chance;
+use crate::{chance::Chance, kernel::Kernel};
 
 /// Bytes that a stream takes before its reader has read some.
 const WINDOW: usize = 64 * 1024;
@@ -25,10 +25,10 @@ pub(crate) fn v4(n: usize) -> Ipv4Addr {
 
 fn own(n: usize) -> NextHops {
     let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::try_from(n + 1).unwrap());
-    NextHops { v4: Some(v4(n)), v6: Some(v6) }
+    NextHops { v4: Some(v4(n)), v6: Some(v6), link_local: None }
 }
 
-fn node_at(address: IpAddr) -> Option<usize> {
+pub(crate) fn node_at(address: IpAddr) -> Option<usize> {
     (0..250).find(|n| IpAddr::from(v4(*n)) == address)
 }
 
@@ -50,6 +50,7 @@ pub(crate) struct Node {
     pub(crate) config: Config,
     /// `None` while its process is dead.
     pub(crate) speaker: Option<Speaker>,
+    pub(crate) kernel: Kernel,
     /// It reads nothing until then.
     pub slow_until: Instant,
     /// When it dialed whom.
@@ -96,6 +97,7 @@ impl Network {
         let node = |config: Config| Node {
             speaker: None,
             config,
+            kernel: Kernel::default(),
             slow_until: now,
             dials: Vec::new(),
             seed: chance.draw(),
@@ -116,7 +118,9 @@ impl Network {
         let node = &mut self.nodes[n];
         if node.speaker.is_none() {
             node.seed = node.seed.wrapping_add(1);
-            node.speaker = Some(Speaker::new(node.config.clone(), node.seed, self.now));
+            let mut config = node.config.clone();
+            config.restart.forwarding = node.kernel.adopt();
+            node.speaker = Some(Speaker::new(config, node.seed, self.now));
             self.carry(n);
         }
     }
@@ -124,6 +128,9 @@ impl Network {
     /// The process dies. Its kernel closes its streams, unless the whole machine goes with it.
     pub(crate) fn kill(&mut self, n: usize, machine: bool) {
         self.nodes[n].speaker = None;
+        if machine {
+            self.nodes[n].kernel.clear();
+        }
         for (stream, side) in std::mem::take(&mut self.nodes[n].streams).into_values() {
             if let Some(ends) = self.streams.get_mut(&stream) {
                 ends.ends[side] = None;
@@ -132,6 +139,28 @@ impl Network {
                 self.send(stream, side, Flight::Closed("connection reset"));
             }
         }
+    }
+
+    /// The process ends for a restart: its kernel forwards on.
+    pub(crate) fn suspend(&mut self, n: usize) {
+        if let Some(speaker) = &mut self.nodes[n].speaker {
+            speaker.suspend("upgrade", self.now);
+            self.carry(n);
+            self.kill(n, false);
+        }
+    }
+
+    /// The process ends when its peers have moved away, and takes its routes with it.
+    pub(crate) fn drain(&mut self, n: usize, time: Duration) {
+        if let Some(speaker) = &mut self.nodes[n].speaker {
+            speaker.drain(self.now + time);
+            self.carry(n);
+        }
+    }
+
+    fn drained(&mut self, n: usize) {
+        self.kill(n, false);
+        self.nodes[n].kernel.clear();
     }
 
     /// Something in the middle forgets every stream of a pair.
@@ -150,7 +179,9 @@ impl Network {
     pub(crate) fn configure(&mut self, n: usize, config: Config) {
         self.nodes[n].config = config.clone();
         if let Some(speaker) = &mut self.nodes[n].speaker {
-            speaker.apply(config, self.now);
+            let forwarding = speaker.config().restart.forwarding;
+            let restart = RestartConfig { forwarding, ..config.restart };
+            speaker.apply(Config { restart, ..config }, self.now);
             self.carry(n);
         }
     }
@@ -196,16 +227,21 @@ impl Network {
     }
 
     /// Tells a node's neighbors what it has to say.
-    fn carry(&mut self, n: usize) {
+    pub(crate) fn carry(&mut self, n: usize) {
+        let mut drained = false;
         while let Some(event) = self.nodes[n].speaker.as_mut().and_then(Speaker::poll_event) {
             match event {
                 Event::Dial { peer, address, .. } => self.dial(n, peer, address),
                 Event::Close { connection, last_words } => self.close(n, connection, last_words),
+                Event::Drained => drained = true,
                 _ => {}
             }
         }
-        let Some(speaker) = &mut self.nodes[n].speaker else { return };
-        speaker.take_changed();
+        if drained {
+            return self.drained(n);
+        }
+        let Node { speaker: Some(speaker), kernel, .. } = &mut self.nodes[n] else { return };
+        kernel.follow(speaker);
         for connection in speaker.pending_connections() {
             self.transmit(n, connection);
         }

@@ -1,8 +1,14 @@
 //! Random networks: who peers with whom, and who announces what.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use isthmus_bgp::{Config, PeerConfig, Policy, rib::NextHopMode};
+use isthmus_bgp::{
+    Config, DynamicPeers, Families, PeerConfig, Policy, RestartConfig, RestartMode,
+    dynamic::Template,
+    fsm::{AddPath, AsnSet, Offer},
+    restart::KeeperConfig,
+    rib::NextHopMode,
+};
 
 use crate::{chance::Chance, network::v4};
 
@@ -22,11 +28,19 @@ impl Plan {
         let (asns, clients, pairs) = if chance.one_in(3) { reflected(chance) } else { external(chance) };
         let mut configs: Vec<_> = asns.iter().enumerate().map(|(n, asn)| Config::new(*asn, v4(n))).collect();
         for (a, b) in &pairs {
+            let restart = if chance.one_in(3) { RestartMode::Off } else { RestartMode::Full };
             for (here, there) in [(*a, *b), (*b, *a)] {
-                configs[here].peers.push(peer(there, &asns, here, clients.contains(&there)));
+                let client = clients.contains(&there);
+                let several = several_paths(asns[here] == asns[there], client, clients.contains(&here));
+                let offer = Offer { add_path: several, ..Offer::default() };
+                configs[here].peers.push(PeerConfig { restart, offer, ..peer(there, &asns, here, client) });
             }
         }
+        if clients.is_empty() && chance.one_in(3) {
+            expect_anybody(&mut configs[0]);
+        }
         for config in &mut configs {
+            config.restart = restarts();
             let count = 1 + chance.below(3);
             let announced: BTreeSet<_> = (0..count).map(|_| chance.below(8)).collect();
             config.announce = announced.into_iter().map(|n| prefix(n).parse().unwrap()).collect();
@@ -39,7 +53,7 @@ fn peer(other: usize, asns: &[u32], here: usize, client: bool) -> PeerConfig {
     let standard = PeerConfig::new(format!("node{other}"), v4(other).into(), asns[other]);
     let internal = asns[other] == asns[here];
     PeerConfig {
-        hold_time: 9,
+        hold_time: 15,
         import: Policy::all(),
         export: Policy::all(),
         route_reflector_client: internal && client,
@@ -72,4 +86,35 @@ fn reflected(chance: &mut Chance) -> (Vec<u32>, BTreeSet<usize>, Vec<(usize, usi
         asns.push(65_100 + u32::try_from(client).unwrap());
     }
     (asns, (2..2 + clients).collect(), pairs)
+}
+
+/// Reflectors send their clients several paths. Elsewhere the order of arrival could decide between two of them.
+fn several_paths(internal: bool, to_client: bool, to_reflector: bool) -> AddPath {
+    let families = |wanted: bool| if internal && wanted { Families::ALL } else { Families::NONE };
+    AddPath { send: families(to_client), receive: families(to_reflector) }
+}
+
+/// Everything is over before the network has been quiet for a minute.
+fn restarts() -> RestartConfig {
+    let seconds = Duration::from_secs;
+    let keeper = KeeperConfig {
+        longest_absence: seconds(30),
+        longest_return: seconds(30),
+        keep_when_path_down: false,
+    };
+    RestartConfig { time: 20, forwarding: Families::NONE, deferral: seconds(15), keeper }
+}
+
+/// The node takes its peers as they come.
+fn expect_anybody(config: &mut Config) {
+    let Some(model) = config.peers.first().cloned() else { return };
+    let template = Template {
+        name: "anybody".into(),
+        prefix: "10.99.0.0/24".parse().unwrap(),
+        asns: AsnSet::new([65_001..=65_099]),
+        limit: config.peers.len(),
+        linger: Duration::from_secs(40),
+    };
+    config.peers.clear();
+    config.dynamic = vec![DynamicPeers { template, peer: model }];
 }
