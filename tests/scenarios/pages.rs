@@ -79,6 +79,9 @@ fn each_test_that_the_page_on_bgp_names_exists() {
     let tests = all_tests();
     let missing: Vec<_> = names.iter().filter(|name| !tests.contains(*name)).collect();
     assert!(missing.is_empty(), "not there, or elsewhere: {missing:#?}");
+    let features = page.split("## Errors in UPDATE").next().unwrap();
+    let unproven = features.lines().filter(|line| line.starts_with("| ") && line.ends_with("| - |"));
+    assert_eq!(unproven.collect::<Vec<_>>(), [""; 0], "rows without a test");
 }
 
 #[test]
