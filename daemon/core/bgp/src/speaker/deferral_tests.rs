@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{net::*, played::*, *};
-use crate::{Families, wire::Capability};
+use crate::{Families, Family, wire::Capability};
 
 /// A node that comes back and whose kernel goes on forwarding.
 fn returning(peers: &[usize]) -> Stage {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{net::*, played::*, *};
 use crate::{
     Families,
+    fsm::State,
     wire::{Capability, Community, code},
 };
 

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use super::{net::*, played::*, *};
-use crate::{Policy, dynamic::Template, fsm::AsnSet};
+use crate::{
+    Policy,
+    dynamic::Template,
+    fsm::{AsnSet, State},
+};
 
 fn template(name: &str, limit: usize) -> DynamicPeers {
     let template = Template {

@@ -6,7 +6,7 @@ use super::{net::*, played::*, *};
 use crate::{
     Families,
     dynamic::Template,
-    fsm::AsnSet,
+    fsm::{AsnSet, State},
     wire::{Encoding, MessageType},
 };
 

@@ -20,6 +20,7 @@ mod config;
 mod departure;
 mod detail;
 mod dynamic;
+mod event;
 mod group;
 mod import;
 mod messages;
@@ -33,7 +34,6 @@ mod tables;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    fmt,
     net::IpAddr,
     sync::Arc,
     time::Instant,
@@ -44,18 +44,18 @@ use isthmus_prefix::Seed;
 
 pub use crate::rib::Multipath;
 use crate::{
-    Family,
     adj_out::Changes,
     dynamic::Members,
-    fsm::{Action, Jitter, State},
+    fsm::{Action, Jitter},
     restart::{Deferral, Departure},
-    rib::{Ineligible, NextHops, Path, Rib, Topology},
-    wire::{Fault, Notification, encode_keepalive},
+    rib::{NextHops, Path, Rib, Topology},
+    wire::{Notification, encode_keepalive},
 };
 pub use config::{
     AddPathSelection, Config, DynamicPeers, Guards, NextHopMode, PeerConfig, RestartConfig, RestartMode,
 };
 pub use detail::{FamilyDetail, PeerDetail, RestartDetail};
+pub use event::{Event, Refused};
 pub use group::Member;
 pub use messages::Messages;
 pub use orders::Reset;
@@ -72,122 +72,6 @@ pub struct PeerId(pub u32);
 /// Names a connection between the driver and the speaker; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
-
-/// What the driver has to do or may want to tell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Connect to the peer; answer with [`Speaker::handle_connected`] or [`Speaker::handle_dial_failed`].
-    Dial {
-        /// Whom.
-        peer: PeerId,
-        /// Its address.
-        address: IpAddr,
-        /// Its TCP port.
-        port: u16,
-    },
-    /// Write the last words if the transport takes them soon, then close. The speaker has forgotten the connection.
-    Close {
-        /// Which.
-        connection: ConnectionId,
-        /// Whole messages, perhaps none.
-        last_words: Vec<u8>,
-    },
-    /// A session changed its state.
-    StateChanged {
-        /// Its name.
-        peer: Arc<str>,
-        /// Before.
-        from: State,
-        /// Now.
-        to: State,
-        /// Why, for a person.
-        reason: String,
-    },
-    /// A NOTIFICATION was sent or received.
-    Notified {
-        /// The peer's name.
-        peer: Arc<str>,
-        /// True: by us.
-        sent: bool,
-        /// It.
-        notification: Notification,
-    },
-    /// An UPDATE had a fault that did not end the session (RFC 7606).
-    UpdateFault {
-        /// The peer's name.
-        peer: Arc<str>,
-        /// The worst fault of the message, and what was done about it.
-        fault: Fault,
-    },
-    /// A path is not used because of its next hop. One event for each UPDATE, or for each look at all of a peer's paths.
-    NextHopRefused {
-        /// The peer's name.
-        peer: Arc<str>,
-        /// The first such prefix.
-        prefix: IpNet,
-        /// Its next hop.
-        next_hop: IpAddr,
-        /// The rule.
-        why: Ineligible,
-    },
-    /// The peer has reached the number of prefixes that it may be sent; others are held back from it.
-    ExportLimit {
-        /// The peer's name.
-        peer: Arc<str>,
-        /// The family.
-        family: Family,
-        /// The limit.
-        limit: u32,
-    },
-    /// What a restarted peer had announced before is gone: all of it, or what it did not announce again.
-    StaleGone {
-        /// The peer's name.
-        peer: Arc<str>,
-        /// The family.
-        family: Family,
-        /// How many paths.
-        paths: u32,
-    },
-    /// This node has come back: its own routes are selected and told from now on. Once, and only after [`Speaker::defers`] was true.
-    RestartOver,
-    /// The drain is through: every session has ended, the peers expect nothing of us any more.
-    Drained,
-    /// The peer announces too many paths to one prefix; those above the limit are not taken. One event for each UPDATE.
-    TooManyPaths {
-        /// The peer's name.
-        peer: Arc<str>,
-        /// The prefix.
-        prefix: IpNet,
-    },
-    /// Prefixes could not be announced: their attributes fit into no message.
-    Unsendable {
-        /// The peer's name.
-        peer: Arc<str>,
-        /// Why.
-        error: String,
-    },
-}
-
-/// Why an incoming connection is not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The address is no configured peer's.
-    Unknown,
-    /// As many peers as allowed have come by this name's template.
-    Full(Arc<str>),
-    /// The peer's session does not want it now.
-    Unwanted(&'static str),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("no neighbor is configured with this address"),
-            Self::Full(template) => write!(f, "{template} has as many neighbors as its limit allows"),
-            Self::Unwanted(why) => f.write_str(why),
-        }
-    }
-}
 
 /// The BGP speaker. See the module for the order of calls.
 #[derive(Debug)]
@@ -449,6 +333,8 @@ fn deferral(config: &Config, now: Instant) -> Deferral {
     Deferral::new(forwarding, peers, now + deferral)
 }
 
+#[cfg(test)]
+mod bounds_tests;
 #[cfg(test)]
 mod deferral_tests;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{net::*, played::*, *};
 use crate::{
-    Policy,
+    Family, Policy,
     wire::{Capability, MessageType, RouteRefresh, code},
 };
 

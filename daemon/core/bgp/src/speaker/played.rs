@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{net::*, *};
 use crate::{
-    Families,
+    Families, Family,
     wire::{
         AsPath, Attributes, Capability, Encoding, Frame, MessageType, Open, Peering, RestartFamily,
         RouteRefresh, Update, UpdateContext, encode_announcement, encode_end_of_rib, frame,

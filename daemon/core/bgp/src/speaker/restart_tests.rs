@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{net::*, played::*, *};
 use crate::{
-    Families, Policy,
+    Families, Family, Policy,
     rib::Ineligible,
     wire::{Capability, code},
 };

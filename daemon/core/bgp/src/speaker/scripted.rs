@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 use super::{net::*, *};
 use crate::{
-    Families,
+    Families, Family,
+    fsm::State,
+    rib::Ineligible,
     wire::{
         AsPath, Attributes, Capability, Community, Encoding, Nlri, Open, Origin, Peering, RouteRefresh,
         Update, UpdateContext, encode_announcement, encode_withdrawal, frame,

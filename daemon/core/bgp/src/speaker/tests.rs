@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::{net::*, *};
 use crate::{
     Policy,
+    fsm::State,
     rib::{Ineligible, Topology},
 };
 
