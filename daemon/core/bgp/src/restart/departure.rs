@@ -3,9 +3,9 @@
 //! ```text
 //!             drain                     time over
 //!   Serving ─────────► Draining ────────────────────► Gone
-//!      ▲     lower        │               hard reset
-//!      └──────────────────┘
-//!        resume: restore
+//!      ▲     lower        │               hard reset    │
+//!      └──────────────────┴─────────────────────────────┘
+//!        resume: restore               resume: start
 //! ```
 //! While draining, every route is announced again with GRACEFUL_SHUTDOWN, so that the peers move to other paths while ours still work.
 //! Only then do the sessions end, with a Hard Reset: what is kept of us would be kept in vain. A restart is none of this: it ends
@@ -20,6 +20,8 @@ pub enum Parting {
     Lower,
     /// Announce everything as before.
     Restore,
+    /// Start every session again.
+    Start,
     /// End every session with a Hard Reset, and take the routes out of the kernel.
     HardReset,
 }
@@ -56,13 +58,13 @@ impl Departure {
         }
     }
 
-    /// An operator wants us to stay; too late once we are gone.
+    /// An operator wants us to stay, or back.
     pub fn resume(&mut self) -> Option<Parting> {
-        let draining = self.is_draining();
-        if draining {
-            *self = Self::Serving;
+        match std::mem::take(self) {
+            Self::Serving => None,
+            Self::Draining { .. } => Some(Parting::Restore),
+            Self::Gone => Some(Parting::Start),
         }
-        draining.then_some(Parting::Restore)
     }
 
     /// Does what is due.
@@ -85,6 +87,11 @@ impl Departure {
     /// True while routes are to be announced with GRACEFUL_SHUTDOWN.
     pub fn is_draining(&self) -> bool {
         matches!(self, Self::Draining { .. })
+    }
+
+    /// True while there are to be no sessions.
+    pub fn is_gone(&self) -> bool {
+        *self == Self::Gone
     }
 }
 
@@ -113,7 +120,7 @@ mod tests {
             (draining(later), time(now), draining(later), None),
             (draining(later), time(later), gone, Some(Parting::HardReset)),
             (gone, drain(), gone, None),
-            (gone, resume(), gone, None),
+            (gone, resume(), serving, Some(Parting::Start)),
             (gone, time(later), gone, None),
         ];
         for (number, (mut state, act, next, parting)) in table.into_iter().enumerate() {

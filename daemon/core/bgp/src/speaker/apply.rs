@@ -33,6 +33,7 @@ impl Speaker {
                 None => self.add_peer(wanted, &mut changes, now),
             }
         }
+        self.stay_gone(now);
         self.trim();
         changes
     }

@@ -22,6 +22,9 @@ impl Speaker {
         if let Some(peer) = configured {
             return Ok(peer.id);
         }
+        if self.departure.is_gone() {
+            return Err(Refused::Unwanted("this node is drained"));
+        }
         let template = self.members.admit(remote, now).map_err(|why| match why {
             NotAdmitted::Unknown => Refused::Unknown,
             NotAdmitted::Full(template) => Refused::Full(template),
