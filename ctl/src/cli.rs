@@ -111,6 +111,16 @@ pub(crate) enum Noun {
         /// Only the session of this name or address, in detail.
         name: Option<String>,
     },
+    /// Takes the node out of service without losing a packet: neighbors are asked to take other ways (RFC 8326), sessions end after a
+    /// while, kernel routes go. The daemon stays until it is stopped, and is not ready meanwhile.
+    Drain {
+        /// How long neighbors may take to move away; an hour at most.
+        #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+        wait: Duration,
+        /// Take the node back into service.
+        #[arg(long, conflicts_with = "wait")]
+        undo: bool,
+    },
     /// Every certificate that the node holds or trusts.
     Certs {
         #[command(subcommand)]
@@ -492,7 +502,7 @@ impl Noun {
             Self::Routes { .. } | Self::Bfd { .. } | Self::Certs { verb: None } => true,
             Self::Events { follow, .. } => !follow,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),
-            Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } => false,
+            Self::Certs { .. } | Self::Svid { .. } | Self::Config { .. } | Self::Drain { .. } => false,
             Self::Audit { .. } | Self::Token { .. } | Self::Generate { .. } => false,
         }
     }

@@ -15,6 +15,7 @@ mod certs_inspect;
 mod cli;
 mod client;
 mod config;
+mod drain;
 mod events;
 mod fabric;
 mod failure;
@@ -99,6 +100,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
                 false => ask.show(&query),
             }
         }
+        Noun::Drain { wait, undo } => ask.show(&drain::Order { wait, undo }),
         Noun::Bfd { name } => ask.show(&bfd::Query { name }),
         Noun::Certs { verb: None } => ask.show(&certs::Query),
         Noun::Certs { verb: Some(CertsVerb::Inspect { file }) } => certs_inspect::inspect(&output, &file),

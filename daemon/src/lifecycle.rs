@@ -1,4 +1,6 @@
-//! Readiness and shutdown as values that are held or dropped.
+//! Readiness and shutdown as values that are held or dropped; whether the node is in service.
+
+mod service;
 
 use std::{
     collections::BTreeMap,
@@ -7,6 +9,8 @@ use std::{
 
 use tokio::sync::watch;
 pub use tokio_util::sync::CancellationToken;
+
+pub use service::{Service, Stage};
 
 /// What the node still waits for before it calls itself ready.
 #[derive(Clone)]

@@ -4,6 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use isthmus_proto::control::{DrainResponse, DrainStage};
 use tempfile::TempDir;
 use tonic::Status;
 
@@ -21,6 +22,28 @@ fn prefixes_go_out_canonical_and_addresses_as_given() {
     }
     // The last one is put to BGP, too.
     assert_eq!(server.asked(), ["", "10.20.0.0/16", "fd00::1/128", "10.20.3.4", "10.20.3.4"]);
+}
+
+#[test]
+fn a_drain_is_waited_for() {
+    let answer = |stage: DrainStage| DrainResponse { stage: stage.into(), remaining_ms: 0 };
+    let drain = vec![answer(DrainStage::Draining), answer(DrainStage::Draining), answer(DrainStage::Drained)];
+    let server = Server::start(Answers { drain, ..answers::healthy() });
+    let said = run(&server.socket(), "drain --wait 3s").data();
+    assert_eq!(said, "drained: nobody sends anything here, the node may be stopped\n");
+    assert_eq!(server.asked(), ["Start 3000", "Unspecified 0", "Unspecified 0"]);
+}
+
+#[test]
+fn a_drain_that_somebody_takes_back_has_failed() {
+    let drain = vec![DrainResponse { stage: DrainStage::Serving.into(), remaining_ms: 0 }];
+    let server = Server::start(Answers { drain, ..answers::healthy() });
+    assert_eq!(run(&server.socket(), "drain").code, Some(1));
+    assert_eq!(run(&server.socket(), "drain --undo").data(), "serving\n");
+    assert_eq!(server.asked(), ["Start 10000", "Undo 0"]);
+    for refused in ["drain --watch", "drain --undo --wait 1s", "drain --wait soon"] {
+        assert_eq!(run(&server.socket(), refused).code, Some(2), "{refused}");
+    }
 }
 
 #[test]

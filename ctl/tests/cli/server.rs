@@ -32,6 +32,8 @@ pub(crate) struct Answers {
     pub(crate) neighbors: ListBgpNeighborsResponse,
     pub(crate) bfd: ListBfdSessionsResponse,
     pub(crate) certificates: ListCertificatesResponse,
+    /// In order; the last one again and again.
+    pub(crate) drain: Vec<DrainResponse>,
     pub(crate) neighbor: BgpNeighborDetail,
     /// In order; a cursor is the number of the next one.
     pub(crate) rib: Vec<RibPage>,
@@ -177,6 +179,13 @@ impl Control for Canned {
         _: Request<ListCertificatesRequest>,
     ) -> Result<Response<ListCertificatesResponse>, Status> {
         self.reply("certificates", &self.answers.certificates)
+    }
+
+    async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
+        let request = request.into_inner();
+        let before = self.asked.lock().expect("no test panics while it holds the lock").len();
+        let answer = self.answers.drain.get(before).or(self.answers.drain.last()).copied();
+        self.reply(format!("{:?} {}", request.order(), request.wait_ms), &answer.unwrap_or_default())
     }
 }
 

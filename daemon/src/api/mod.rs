@@ -2,7 +2,7 @@
 //!
 //! Who may ask is decided by the socket's permissions (0660, the daemon's user and group): every answer is about this node.
 //! Whoever may ask may also change what can be changed: `SetOffload` costs speed at most, until the next start; `Tokens` lets nodes join;
-//! `Bgp` starts sessions again; `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these three are in the audit
+//! `Bgp` starts sessions again; `Drain` takes the node out of service; `Rotation` is for those who are trusted with the site's CA, and refuses what would cut a node off. Orders to these four are in the audit
 //! log, with who gave them, before they are carried out.
 
 mod bfd;
@@ -10,6 +10,7 @@ mod bgp;
 mod certificates;
 mod config;
 mod contradictions;
+mod drain;
 mod events;
 mod fabric;
 mod incoming;
@@ -33,10 +34,11 @@ use std::{
 
 use isthmus_proto::bgp::bgp_server::BgpServer;
 use isthmus_proto::control::{
-    ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest, GetStatusResponse, GetTunnelRequest,
-    GetTunnelResponse, ListBfdSessionsRequest, ListBfdSessionsResponse, ListBgpNeighborsRequest,
-    ListBgpNeighborsResponse, ListCertificatesRequest, ListCertificatesResponse, ListPeersRequest,
-    ListPeersResponse, ListRoutesRequest, ListRoutesResponse, SetOffloadRequest, SetOffloadResponse,
+    DrainRequest, DrainResponse, ExplainRouteRequest, ExplainRouteResponse, GetStatusRequest,
+    GetStatusResponse, GetTunnelRequest, GetTunnelResponse, ListBfdSessionsRequest, ListBfdSessionsResponse,
+    ListBgpNeighborsRequest, ListBgpNeighborsResponse, ListCertificatesRequest, ListCertificatesResponse,
+    ListPeersRequest, ListPeersResponse, ListRoutesRequest, ListRoutesResponse, SetOffloadRequest,
+    SetOffloadResponse,
     control_server::{Control, ControlServer},
 };
 use isthmus_proto::events::events_server::EventsServer;
@@ -51,7 +53,7 @@ pub use config::*;
 use crate::{
     events::Journal,
     fib, identity,
-    lifecycle::{CancellationToken, Readiness},
+    lifecycle::{self, CancellationToken, Readiness},
     routes::Board,
     unix_socket::{self, Socket},
 };
@@ -74,6 +76,8 @@ pub struct Parts {
     pub started_at: SystemTime,
     /// What the node still waits for.
     pub readiness: Readiness,
+    /// Whether the node carries traffic, or goes.
+    pub service: lifecycle::Service,
     /// All routes.
     pub board: Board,
     /// Tunnels.
@@ -228,6 +232,10 @@ impl Control for Service {
         _: Request<ListCertificatesRequest>,
     ) -> Result<Response<ListCertificatesResponse>, Status> {
         Ok(Response::new(certificates::certificates(&self.parts)))
+    }
+
+    async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
+        drain::drain(&self.parts, request).await.map(Response::new)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use isthmus_proto::control::{ConfigState as ConfigMessage, GetStatusResponse, Health, Subsystem};
 
-use crate::{fib, identity, tunnel};
+use crate::{bfd, fib, identity, tunnel};
 
 use super::{Parts, epoch};
 
@@ -34,6 +34,9 @@ async fn subsystems(parts: &Parts) -> Vec<Subsystem> {
     if let Some(bgp) = &parts.bgp {
         all.push(of_bgp(bgp).await);
     }
+    if let Some(bfd) = &parts.bfd {
+        all.extend(of_bfd(&bfd.sessions().await));
+    }
     all
 }
 
@@ -59,6 +62,15 @@ async fn of_bgp(handle: &crate::bgp::Handle) -> Subsystem {
         .collect();
     let summary = format!("{} of {} sessions Established", neighbors.len() - down.len(), neighbors.len());
     subsystem("bgp", health(down.len(), neighbors.len()), summary, &down)
+}
+
+/// `None`: nothing is watched.
+fn of_bfd(sessions: &[bfd::SessionStatus]) -> Option<Subsystem> {
+    let is_up = |session: &&bfd::SessionStatus| session.status.state == bfd::State::Up;
+    let down = sessions.iter().filter(|session| !is_up(session));
+    let down: Vec<String> = down.map(|one| format!("{}: {}", one.config.name, one.reason())).collect();
+    let summary = format!("{} of {} paths Up", sessions.len() - down.len(), sessions.len());
+    (!sessions.is_empty()).then(|| subsystem("bfd", health(down.len(), sessions.len()), summary, &down))
 }
 
 fn of_fib(handle: &fib::Handle) -> Subsystem {

@@ -14,6 +14,7 @@ fn parts() -> Parts {
         node: Arc::new(node),
         started_at: UNIX_EPOCH,
         readiness: Readiness::new(),
+        service: lifecycle::Service::new(),
         board: Board::new(),
         tunnel: None,
         bgp: None,

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::stages::Stages;
 use crate::{
-    bfd::{self, Event, Route, SessionConfig},
+    bfd::{self, Event, Route, SessionConfig, State},
     bgp,
     config::Config,
     lifecycle::CancellationToken,
@@ -56,9 +56,13 @@ fn hook(tunnel: Option<tunnel::Handle>, bgp: Option<bgp::Handle>) -> bfd::Hook {
                 None => {}
             }
         }
-        if let Some(bgp) = bgp.as_ref().filter(|_| event.change.is_failure()) {
-            for neighbor in &event.session.neighbors {
-                bgp.path_failed(neighbor, event.reason());
+        for (bgp, neighbor) in
+            bgp.iter().flat_map(|bgp| event.session.neighbors.iter().map(move |name| (bgp, name)))
+        {
+            match event.change {
+                change if change.is_failure() => bgp.path_failed(neighbor, event.reason()),
+                change if change.to == State::Up => bgp.path_proved(neighbor),
+                _ => {}
             }
         }
     })
@@ -160,7 +164,7 @@ fn make_names_unique(all: &mut [SessionConfig]) {
 mod tests {
     use std::{path::Path, time::Instant};
 
-    use isthmus_bfd::{Change, Diagnostic, State};
+    use isthmus_bfd::{Change, Diagnostic};
 
     use super::*;
 
@@ -223,6 +227,17 @@ asn = 64512
         assert_eq!(*route("near"), Route::Direct { remote: address("192.0.2.1"), scope: 0 });
         assert_eq!(*route("azure"), Route::Tunnel { peer: "azure".into(), remote: address("10.99.0.2") });
         assert_eq!(*route("azure 192.0.2.9"), Route::Multihop { remote: address("192.0.2.9") });
+    }
+
+    #[test]
+    fn several_hops_of_bgp_are_several_of_bfd_unless_it_says_otherwise() {
+        let of = |bfd: &str| {
+            let all = parse(&(neighbor("far", "192.0.2.1", bfd) + "multihop = 3\n"));
+            all.iter().find(|session| &*session.name == "far").unwrap().route.clone()
+        };
+        let remote = address("192.0.2.1");
+        assert_eq!(of("{}"), Route::Multihop { remote });
+        assert_eq!(of("{ multihop = false }"), Route::Direct { remote, scope: 0 });
     }
 
     #[test]

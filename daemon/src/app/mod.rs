@@ -1,6 +1,7 @@
 //! The only place that knows every subsystem: builds them in order, applies a reload to each, and stops them in reverse.
 
 mod bfd;
+mod leave;
 mod reload;
 mod signals;
 mod stages;
@@ -11,11 +12,12 @@ use anyhow::Context;
 use tokio::sync::watch;
 
 use crate::{
-    api, bgp,
+    api,
+    bgp::{self, Families, Family},
     config::Config,
     events::Journal,
     fib, identity,
-    lifecycle::{CancellationToken, Readiness},
+    lifecycle::{CancellationToken, Pending, Readiness, Service},
     metrics,
     routes::Board,
     tunnel,
@@ -38,8 +40,9 @@ pub async fn run(config: Config, events: Journal) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
     warn(&config);
     let mut stages = Stages::default();
+    let (service, hitless) = (Service::new(), leave::is_hitless(&config));
     let built = tokio::select! {
-        built = build(config, events, &mut stages) => Some(built),
+        built = build(config, events, &service, &mut stages) => Some(built),
         signal = signals.stop() => {
             tracing::info!(signal, "stopped before the start was complete");
             None
@@ -49,6 +52,7 @@ pub async fn run(config: Config, events: Journal) -> anyhow::Result<()> {
         Some(Ok(parts)) => Node::new(parts, stages),
         // What was started is stopped, whatever ended the start.
         other => {
+            leave::choose(&service, hitless);
             stages.stop().await;
             return other.map_or(Ok(()), |built| built.map(drop));
         }
@@ -72,17 +76,21 @@ pub struct Node {
     parts: api::Parts,
     state: watch::Sender<api::ConfigState>,
     stages: Stages,
+    /// Held while a drain is ordered: the node is not ready then.
+    out_of_service: Option<Pending>,
 }
 
 impl Node {
     fn new((config, readiness, parts, state): Built, stages: Stages) -> Self {
-        Self { config, readiness, parts, state, stages }
+        Self { config, readiness, parts, state, stages, out_of_service: None }
     }
 
     /// Handles signals until one says stop, or a subsystem ends by itself.
     async fn serve(&mut self, signals: &mut Signals) -> anyhow::Result<()> {
+        let mut orders = self.parts.service.subscribe();
         loop {
             tokio::select! {
+                Ok(()) = orders.changed() => self.follow(*orders.borrow_and_update()).await,
                 signal = signals.next() => match signal {
                     Signal::Reload => self.reload().await,
                     Signal::Stop(signal) => {
@@ -95,8 +103,9 @@ impl Node {
         }
     }
 
-    /// Stops all in reverse order of start: neighbors are told, then routes go, then tunnels.
+    /// Stops all in reverse order of start: neighbors are told, then routes go or stay, then tunnels.
     pub async fn stop(mut self) {
+        leave::choose(&self.parts.service, leave::is_hitless(&self.config));
         self.stages.stop().await;
         tracing::info!("stopped");
     }
@@ -105,7 +114,12 @@ impl Node {
 type Built = (Config, Readiness, api::Parts, watch::Sender<api::ConfigState>);
 
 /// Order: what others report to first, then what they build on. The reverse is the order of stopping.
-async fn build(config: Config, events: Journal, stages: &mut Stages) -> anyhow::Result<Built> {
+async fn build(
+    config: Config,
+    events: Journal,
+    service: &Service,
+    stages: &mut Stages,
+) -> anyhow::Result<Built> {
     metrics::registry();
     let readiness = Readiness::new();
     let starting = readiness.wait_for("start of all subsystems");
@@ -119,8 +133,9 @@ async fn build(config: Config, events: Journal, stages: &mut Stages) -> anyhow::
     }
     let identity = start_identity(&config, stages).await?;
     let tunnel = start_tunnel(&config, &board, stages).await?;
-    let fib = start_fib(&config, &board, &readiness, stages).await?;
-    let bgp = start_bgp(&config, &board, &readiness, stages).await?;
+    let fib = start_fib(&config, &board, &readiness, service, stages).await?;
+    let forwarding = forwarding(fib.as_ref()).await;
+    let bgp = start_bgp(&config, &board, &readiness, (forwarding, service), stages).await?;
     if bgp.is_none() {
         board.set_settled();
     }
@@ -130,6 +145,7 @@ async fn build(config: Config, events: Journal, stages: &mut Stages) -> anyhow::
         node: Arc::new(config.node.clone()),
         started_at: SystemTime::now(),
         readiness: readiness.clone(),
+        service: service.clone(),
         board,
         tunnel,
         bgp,
@@ -180,24 +196,36 @@ async fn start_fib(
     config: &Config,
     board: &Board,
     readiness: &Readiness,
+    service: &Service,
     stages: &mut Stages,
 ) -> anyhow::Result<Option<fib::Handle>> {
     let Some(section) = config.fib.clone() else { return Ok(None) };
     let token = CancellationToken::new();
-    let (handle, task) = fib::start(section, board.clone(), readiness, token.clone()).await?;
+    let (handle, task) =
+        fib::start(section, board.clone(), readiness, service.clone(), token.clone()).await?;
     stages.push("fib", token, task);
     Ok(Some(handle))
+}
+
+/// Families in which packets still follow the routes of the run before us: BGP must know before its first OPEN.
+async fn forwarding(fib: Option<&fib::Handle>) -> Families {
+    let Some(fib) = fib else { return Families::NONE };
+    let adopted = fib.adopted().await;
+    let families = [(adopted.v4, Family::Ipv4Unicast), (adopted.v6, Family::Ipv6Unicast)];
+    families.into_iter().filter_map(|(found, family)| found.then_some(family)).collect()
 }
 
 async fn start_bgp(
     config: &Config,
     board: &Board,
     readiness: &Readiness,
+    (forwarding, service): (Families, &Service),
     stages: &mut Stages,
 ) -> anyhow::Result<Option<bgp::Handle>> {
     let Some(section) = config.bgp.clone() else { return Ok(None) };
     let token = CancellationToken::new();
-    let (handle, task) = bgp::start(section, board.clone(), readiness, token.clone()).await?;
+    let (board, service) = (board.clone(), service.clone());
+    let (handle, task) = bgp::start(section, board, readiness, forwarding, service, token.clone()).await?;
     stages.push("bgp", token, task);
     Ok(Some(handle))
 }

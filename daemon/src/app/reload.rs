@@ -87,7 +87,7 @@ impl Node {
             changes.extend(handle.apply(section).await.map_err(|error| error.to_string())?);
         }
         if let Some(handle) = &self.parts.bfd {
-            let wanted = super::bfd::wanted(new);
+            let wanted = super::leave::watched(new, self.parts.service.stage());
             changes.extend(handle.apply(wanted).await.map_err(|error| error.to_string())?);
         }
         Ok(changes)

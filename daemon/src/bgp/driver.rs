@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use isthmus_bgp::{
-    ConnectionId, Event, PeerId, Speaker,
+    ConnectionId, Event, Families, PeerId, Speaker,
     fsm::State,
     wire::{Disposition, Notification, code},
 };
@@ -23,17 +23,20 @@ use super::{
     Config, Error, Handle, NeighborConfig, NeighborStatus, Place, Transport,
     connection::{Connection, Ends, Share, set_options},
     dial::{Target, dial},
-    failures::Failures,
     handle::Command,
     link_down::Links,
     listen::{Listeners, Neighbors, accept},
     metrics, next_hops, paths,
+    paths_watched::Watched,
     publish::Publisher,
     socket::Passwords,
     to_core::{self, to_core},
 };
-use crate::log_limit::Limits;
-use crate::routes::{Board, Statics};
+use crate::{
+    lifecycle::{Service, Stage},
+    log_limit::Limits,
+    routes::{Board, Statics},
+};
 
 /// Inputs that wait for the driver; whoever produces more of them waits too.
 const INPUTS: usize = 64;
@@ -86,7 +89,13 @@ pub(super) struct Driver {
     refusals: Limits,
     notices: Limits,
     unsendable: Limits,
-    failures: Arc<Failures>,
+    watched: Arc<Watched>,
+    /// Ends the dial under way.
+    dials: HashMap<PeerId, CancellationToken>,
+    /// What the kernel forwarded when we came.
+    forwarding: Families,
+    service: Service,
+    stages: watch::Receiver<Stage>,
 }
 
 impl Driver {
@@ -94,6 +103,7 @@ impl Driver {
         config: Config,
         board: Board,
         listeners: Listeners,
+        (forwarding, service): (Families, Service),
         shutdown: CancellationToken,
         now: Instant,
     ) -> Result<(Self, Handle), Error> {
@@ -107,7 +117,7 @@ impl Driver {
         }
         tracing::info!(asn = config.asn, router_id = %config.router_id, ?listening, "BGP started");
         let mut driver = Self {
-            speaker: Speaker::new(to_core(&config), rand::random(), now),
+            speaker: Speaker::new(to_core(&config, forwarding), rand::random(), now),
             statics: board.statics(),
             links: Links::new(&board),
             publisher: Publisher::default(),
@@ -129,11 +139,15 @@ impl Driver {
             refusals: Limits::default(),
             notices: Limits::default(),
             unsendable: Limits::default(),
-            failures: Arc::default(),
+            watched: Arc::default(),
+            dials: HashMap::new(),
+            forwarding,
+            stages: service.subscribe(),
+            service,
         };
         driver.look_around();
-        let failures = Arc::clone(&driver.failures);
-        Ok((driver, Handle { commands: command_sender, listening: listening.into(), failures }))
+        let watched = Arc::clone(&driver.watched);
+        Ok((driver, Handle { commands: command_sender, listening: listening.into(), watched }))
     }
 
     pub(super) async fn run(mut self) {
@@ -147,7 +161,8 @@ impl Driver {
                 biased;
                 () = self.shutdown.cancelled() => break,
                 // Before everything else: seconds of routes may wait behind it.
-                () = self.failures.told() => self.paths_failed(),
+                () = self.watched.told() => self.follow_paths(),
+                Ok(()) = self.stages.changed() => self.follow_orders(),
                 Some(command) = self.commands.recv() => self.command(command),
                 // Before inputs: a neighbor that sends without end must not keep us from noticing that it may no longer.
                 Ok(()) = self.statics.changed() => self.look_around(),
@@ -177,6 +192,16 @@ impl Driver {
         }
     }
 
+    /// An operator takes the node out of service, or back.
+    fn follow_orders(&mut self) {
+        match *self.stages.borrow_and_update() {
+            Stage::Draining { until } => self.speaker.drain(until),
+            Stage::Serving => self.speaker.resume(Instant::now()),
+            // The one comes from us, the other with the end.
+            Stage::Drained | Stage::Suspended => {}
+        }
+    }
+
     /// To look at every neighbor costs more than most of what happens, so it waits for company.
     fn update_metrics(&mut self, now: Instant) {
         match self.metrics_due {
@@ -192,7 +217,8 @@ impl Driver {
     /// When something is due without anything happening.
     fn deadline(&self) -> Option<Instant> {
         let timer = self.speaker.poll_timeout().map(|(at, _)| at);
-        let settling = (!self.settled).then(|| self.started + self.config.graceful_restart);
+        let settles = !self.settled && !self.speaker.defers();
+        let settling = settles.then(|| self.started + self.config.graceful_restart);
         timer.into_iter().chain(settling).chain(self.metrics_due).min()
     }
 
@@ -214,7 +240,7 @@ impl Driver {
     /// An interface that was made anew has another index, and link-local neighbors on it are others to the kernel.
     fn follow_interfaces(&mut self) {
         if self.config.neighbors.iter().any(|neighbor| neighbor.place.interface.is_some()) {
-            let wanted = to_core(&self.config);
+            let wanted = to_core(&self.config, self.forwarding);
             if wanted != *self.speaker.config() {
                 self.speaker.apply(wanted, Instant::now());
             }
@@ -225,9 +251,10 @@ impl Driver {
         let now = Instant::now();
         match input {
             Input::Dialed { peer, transport, result: Ok(stream) } => {
+                self.dials.remove(&peer);
                 self.dialed(peer, stream, &transport, now);
             }
-            Input::Dialed { peer, result: Err(why), .. } => self.speaker.handle_dial_failed(peer, &why, now),
+            Input::Dialed { peer, result: Err(why), .. } => self.dial_failed(peer, &why, now),
             Input::Accepted { stream, place, transport } => self.accepted(stream, &place, &transport, now),
             Input::Bytes { id, bytes, share: _share } => self.speaker.handle_bytes(id, &bytes, now),
             Input::Closed { id, why } => self.speaker.handle_closed(id, &why, now),
@@ -236,10 +263,33 @@ impl Driver {
         self.handle_events();
     }
 
-    fn paths_failed(&mut self) {
-        for (neighbor, why) in self.failures.take() {
-            tracing::info!(neighbor, why, "BFD ends the BGP session");
-            self.speaker.handle_path_down(&neighbor, &why, Instant::now());
+    fn follow_paths(&mut self) {
+        for (neighbor, news) in self.watched.take() {
+            if let Some(why) = news.failed {
+                tracing::info!(neighbor, why, "BFD ends the BGP session");
+                self.speaker.handle_path_down(&neighbor, &why, Instant::now());
+            }
+            if news.proved {
+                self.path_proved(&neighbor);
+            }
+        }
+    }
+
+    /// What was dialed while the path was dead waits for TCP's next try, seconds perhaps: it gives way to a new one.
+    fn path_proved(&mut self, neighbor: &str) {
+        let peer = self.speaker.find_peer(neighbor);
+        match peer.and_then(|peer| self.dials.get(&peer)) {
+            Some(dial) => dial.cancel(),
+            None => self.speaker.handle_path_up(neighbor, Instant::now()),
+        }
+    }
+
+    fn dial_failed(&mut self, peer: PeerId, why: &str, now: Instant) {
+        self.speaker.handle_dial_failed(peer, why, now);
+        let given_up = self.dials.remove(&peer).is_some_and(|dial| dial.is_cancelled());
+        let name = self.speaker.peer_name(peer).filter(|_| given_up).cloned();
+        if let Some(name) = name {
+            self.speaker.handle_path_up(&name, now);
         }
     }
 
@@ -327,7 +377,7 @@ impl Driver {
         for gone in self.config.neighbors.iter().filter(|neighbor| !kept.contains(&neighbor.peer.name)) {
             metrics::remove(&gone.peer.name);
         }
-        let mut changes = self.speaker.apply(to_core(&config), Instant::now());
+        let mut changes = self.speaker.apply(to_core(&config, self.forwarding), Instant::now());
         changes.extend(self.end_connections_made_otherwise(&config));
         if config.graceful_restart != self.config.graceful_restart {
             changes.push("graceful restart time changed".into());
@@ -411,7 +461,12 @@ impl Driver {
                     tracing::info!(neighbor = %peer, %family, paths, "routes of an earlier session are gone");
                 }
                 Event::RestartOver => tracing::info!("BGP restart is over"),
-                Event::Drained => tracing::info!("BGP is drained"),
+                Event::Drained => {
+                    tracing::info!("drained: every BGP session has ended");
+                    self.service.drained();
+                    // Nobody will announce an earlier run's routes again.
+                    self.settle("drained");
+                }
                 Event::TooManyPaths { peer, prefix } => {
                     if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
                         tracing::warn!(neighbor = %peer, %prefix, not_shown, "too many paths to one prefix");
@@ -426,15 +481,15 @@ impl Driver {
         }
     }
 
-    fn dial(&self, peer: PeerId) {
+    fn dial(&mut self, peer: PeerId) {
         let Some(target) = self.neighbor(peer).map(Target::new) else { return };
-        let (inputs, shutdown) = (self.input_sender.clone(), self.shutdown.clone());
+        let (inputs, given_up) = (self.input_sender.clone(), self.shutdown.child_token());
+        self.dials.insert(peer, given_up.clone());
         self.tasks.spawn(async move {
-            if let Some(result) = shutdown.run_until_cancelled(dial(&target)).await {
-                let transport = target.transport;
-                // The driver is gone only at shutdown.
-                let _ = inputs.send(Input::Dialed { peer, transport, result }).await;
-            }
+            let result = given_up.run_until_cancelled(dial(&target)).await;
+            let result = result.unwrap_or_else(|| Err("given up for a new try: the path is back".into()));
+            // The driver is gone only at shutdown.
+            let _ = inputs.send(Input::Dialed { peer, transport: target.transport, result }).await;
         });
     }
 
@@ -487,18 +542,30 @@ impl Driver {
         if !changed.is_empty() {
             self.board.update_bgp(self.publisher.changes(&self.speaker, changed));
         }
-        if !self.settled {
-            let waited = self.started.elapsed() >= self.config.graceful_restart;
-            if self.speaker.synchronized() || waited {
-                self.settled = true;
-                self.board.set_settled();
-                tracing::info!(waited, "BGP routes are complete");
+        // While the speaker keeps routes back, those of an earlier run have not been announced again.
+        if !self.speaker.defers() {
+            if self.speaker.synchronized() {
+                self.settle("every neighbor has told all");
+            } else if self.started.elapsed() >= self.config.graceful_restart {
+                self.settle("the time for it is over");
             }
         }
     }
 
+    /// What is not on the board now is really gone.
+    fn settle(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.board.set_settled();
+            tracing::info!(why, "BGP routes are complete");
+        }
+    }
+
     async fn stop(mut self) {
-        self.speaker.shut_down("isthmusd is stopping", Instant::now());
+        let (why, now) = ("isthmusd is stopping", Instant::now());
+        match self.service.stage() {
+            Stage::Suspended => self.speaker.suspend(why, now),
+            Stage::Serving | Stage::Draining { .. } | Stage::Drained => self.speaker.shut_down(why, now),
+        }
         self.handle_events();
         self.connections.clear();
         self.tasks.close();

@@ -10,14 +10,14 @@ use ipnet::IpNet;
 use isthmus_bgp::{PeerStatus, fsm::State};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Config, Error, PathNotes, ask::Errand, failures::Failures};
+use super::{Config, Error, PathNotes, ask::Errand, paths_watched::Watched};
 
 /// Cheap handle to the BGP task.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) listening: Arc<[SocketAddr]>,
-    pub(super) failures: Arc<Failures>,
+    pub(super) watched: Arc<Watched>,
 }
 
 pub(super) enum Command {
@@ -125,7 +125,12 @@ impl Handle {
 
     /// The path to a neighbor, by name, is dead: its session ends with Cease/BFD Down (RFC 9384), and is tried again. Never waits.
     pub fn path_failed(&self, neighbor: &str, why: String) {
-        self.failures.tell(neighbor, why);
+        self.watched.failed(neighbor, why);
+    }
+
+    /// The path to a neighbor, by name, is proved: if there is no session it is dialed at once. Never waits.
+    pub fn path_proved(&self, neighbor: &str) {
+        self.watched.proved(neighbor);
     }
 
     /// Addresses that are listened on, with the ports that the kernel chose for zero.

@@ -1,8 +1,8 @@
 //! Sessions over a link that goes down end at once, rather than when their hold time is over.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
-use isthmus_bgp::{ConnectionId, PeerStatus, Speaker};
+use isthmus_bgp::{PeerStatus, Speaker};
 use tokio::sync::watch;
 
 use crate::routes::{Board, DownLink, DownLinks};
@@ -27,21 +27,22 @@ impl Links {
         }
     }
 
-    /// Tells the speaker which connections lead over links that went down since the last call.
+    /// Tells the speaker which peers are behind links that went down since the last call: their sessions end, and nothing of theirs is kept
+    /// over a restart.
     pub(super) fn end_sessions(&mut self, speaker: &mut Speaker, now: Instant) {
         let links = DownLinks::clone(&self.board.borrow_and_update());
         let news: Vec<&DownLink> = links.iter().filter(|link| !self.known.contains(link)).collect();
-        for (id, why) in doomed(speaker, &news) {
-            speaker.handle_closed(id, &why, now);
+        for (name, why) in behind(speaker, &news) {
+            speaker.handle_link_down(&name, &why, now);
         }
         self.known = DownLinks::clone(&links);
     }
 }
 
-fn doomed(speaker: &Speaker, links: &[&DownLink]) -> Vec<(ConnectionId, String)> {
+fn behind(speaker: &Speaker, links: &[&DownLink]) -> Vec<(Arc<str>, String)> {
     let over = |status: PeerStatus| {
         let link = links.iter().find(|link| link.has(status.address))?;
-        Some((status.connection?, format!("{} is down", link.name)))
+        Some((status.name, format!("{} is down", link.name)))
     };
     speaker.status().into_iter().filter_map(over).collect()
 }

@@ -9,13 +9,13 @@ mod connection;
 mod dial;
 mod driver;
 mod error;
-mod failures;
 mod handle;
 mod link_down;
 mod listen;
 mod metrics;
 mod next_hops;
 mod paths;
+mod paths_watched;
 mod publish;
 mod socket;
 mod to_core;
@@ -25,20 +25,26 @@ use std::time::Instant;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{lifecycle::Readiness, routes::Board};
+use crate::{
+    lifecycle::{Readiness, Service},
+    routes::Board,
+};
 pub use ask::Unanswered;
 pub use config::*;
 use driver::Driver;
 pub use error::Error;
 pub use handle::{Handle, NeighborStatus};
+pub use isthmus_bgp::{Families, Family};
 use listen::Listeners;
 pub use paths::{PathNote, PathNotes};
 pub use to_core::index as interface_index;
 
 /// Binds the listeners and starts every session.
 ///
-/// The task ends within two seconds of `shutdown`, each peer told by Cease/Administrative Shutdown. What is on the board stays: whoever
-/// stops BGP decides about the routes.
+/// `forwarding`: families in which the kernel has gone on forwarding by an earlier run's routes (RFC 4724 section 4.1).
+///
+/// The task follows the orders in `service`. It ends within two seconds of `shutdown`, each peer told by Cease/Administrative Shutdown;
+/// where the service is suspended, so that peers keep our routes. What is on the board stays: whoever stops BGP decides about the routes.
 ///
 /// # Errors
 /// An address that cannot be listened on, or a password that the kernel does not take.
@@ -46,12 +52,15 @@ pub async fn start(
     config: Config,
     board: Board,
     readiness: &Readiness,
+    forwarding: Families,
+    service: Service,
     shutdown: CancellationToken,
 ) -> Result<(Handle, JoinHandle<()>), Error> {
     let listening = readiness.wait_for("bgp: listening");
     metrics::describe();
     let listeners = Listeners::bind(&config.listen, &driver::passwords(&config))?;
-    let (driver, handle) = Driver::new(config, board, listeners, shutdown, Instant::now())?;
+    let (driver, handle) =
+        Driver::new(config, board, listeners, (forwarding, service), shutdown, Instant::now())?;
     let task = tokio::spawn(driver.run());
     drop(listening);
     Ok((handle, task))

@@ -70,7 +70,10 @@ impl Drop for Shell {
 impl Shell {
     pub(super) async fn start(config: Config) -> Self {
         let (board, readiness, shutdown) = (Board::new(), Readiness::new(), CancellationToken::new());
-        let (handle, task) = start(config, board.clone(), &readiness, shutdown.clone()).await.unwrap();
+        let (handle, task) =
+            start(config, board.clone(), &readiness, Families::NONE, Service::new(), shutdown.clone())
+                .await
+                .unwrap();
         assert!(readiness.is_ready());
         Self { handle, board, task, shutdown }
     }
@@ -210,7 +213,9 @@ async fn port_in_use_names_the_address_and_the_remedy() {
     let mut second = config(1, &[], vec![]);
     second.listen = first.handle.listening();
     let readiness = Readiness::new();
-    let failed = start(second, Board::new(), &readiness, CancellationToken::new()).await;
+    let failed =
+        start(second, Board::new(), &readiness, Families::NONE, Service::new(), CancellationToken::new())
+            .await;
     let text = failed.err().unwrap().to_string();
     assert!(text.contains(&format!("127.0.0.1:{}", first.port())), "{text}");
     assert!(text.contains("another program") && text.contains("change [bgp] listen"), "{text}");
@@ -220,7 +225,15 @@ async fn port_in_use_names_the_address_and_the_remedy() {
 async fn foreign_address_says_so() {
     let mut elsewhere = config(1, &[], vec![]);
     elsewhere.listen = vec!["203.0.113.77:0".parse().unwrap()];
-    let failed = start(elsewhere, Board::new(), &Readiness::new(), CancellationToken::new()).await;
+    let failed = start(
+        elsewhere,
+        Board::new(),
+        &Readiness::new(),
+        Families::NONE,
+        Service::new(),
+        CancellationToken::new(),
+    )
+    .await;
     assert!(failed.err().unwrap().to_string().contains("no interface of this host has the address"));
 }
 

@@ -1,6 +1,6 @@
 //! The configuration in the words of the speaker.
 
-use isthmus_bgp::{PeerConfig, RestartConfig, RestartMode, fsm::RestartOffer};
+use isthmus_bgp::{Families, PeerConfig, RestartConfig, RestartMode, fsm::RestartOffer};
 use nix::net::if_::if_nametoindex;
 
 use super::{Config, GracefulRestart, NeighborConfig};
@@ -8,8 +8,8 @@ use super::{Config, GracefulRestart, NeighborConfig};
 /// No interface has this index, so nothing is there.
 const NO_INTERFACE: u32 = 0;
 
-/// What the speaker is told; the interfaces of link-local neighbors as they are now.
-pub(super) fn to_core(config: &Config) -> isthmus_bgp::Config {
+/// What the speaker is told; the interfaces of link-local neighbors as they are now. `forwarding`: families that the kernel forwarded all along.
+pub(super) fn to_core(config: &Config, forwarding: Families) -> isthmus_bgp::Config {
     isthmus_bgp::Config {
         asn: config.asn,
         router_id: config.router_id,
@@ -19,6 +19,7 @@ pub(super) fn to_core(config: &Config) -> isthmus_bgp::Config {
         restart: RestartConfig {
             time: u16::try_from(config.graceful_restart.as_secs()).unwrap_or(RestartOffer::LONGEST),
             deferral: config.graceful_restart,
+            forwarding,
             ..RestartConfig::default()
         },
         peers: config.neighbors.iter().map(peer).collect(),

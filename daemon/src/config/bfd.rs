@@ -28,15 +28,15 @@ const MULTIPLIER: NonZeroU8 = NonZeroU8::new(3).expect("three is not zero");
 pub(crate) struct RawBfd {
     interval: Option<Spanned<String>>,
     multiplier: Option<Spanned<i64>>,
-    #[serde(default)]
-    multihop: bool,
+    multihop: Option<bool>,
 }
 
 impl RawBfd {
-    pub(crate) fn check(&self, c: &mut Checker<'_>) -> Option<Bfd> {
+    /// `far`: whether the path has several hops, where the file does not say.
+    pub(crate) fn check(&self, c: &mut Checker<'_>, far: bool) -> Option<Bfd> {
         let interval = self.interval.as_ref().map_or(Some(INTERVAL), |raw| c.duration(raw, INTERVALS));
         let multiplier = self.multiplier.as_ref().map_or(Some(MULTIPLIER), |raw| check_multiplier(c, raw));
-        Some(Bfd { interval: interval?, multiplier: multiplier?, multihop: self.multihop })
+        Some(Bfd { interval: interval?, multiplier: multiplier?, multihop: self.multihop.unwrap_or(far) })
     }
 }
 

@@ -19,12 +19,12 @@ use std::{
 
 use ipnet::IpNet;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinHandle,
 };
 
 use crate::{
-    lifecycle::{CancellationToken, Readiness},
+    lifecycle::{CancellationToken, Readiness, Service},
     routes::Board,
 };
 
@@ -67,6 +67,16 @@ type Request = (Config, oneshot::Sender<Result<(), Error>>);
 pub struct Handle {
     states: Arc<Mutex<States>>,
     apply: mpsc::Sender<Request>,
+    adopted: watch::Receiver<Option<Adopted>>,
+}
+
+/// Families in which the kernel still forwards by routes that the daemon before us left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Some are IPv4 routes.
+    pub v4: bool,
+    /// Some are IPv6 routes.
+    pub v6: bool,
 }
 
 impl Handle {
@@ -105,13 +115,22 @@ impl Handle {
         applied.await.unwrap_or(Ok(()))
     }
 
+    /// What was found in the kernel and waits to be announced again. Answers after the first reconciliation; nothing if that failed, or
+    /// the FIB has stopped.
+    pub async fn adopted(&self) -> Adopted {
+        let mut adopted = self.adopted.clone();
+        let found = adopted.wait_for(Option::is_some).await;
+        found.map(|found| *found).ok().flatten().unwrap_or_default()
+    }
+
     fn lock(&self) -> MutexGuard<'_, States> {
         // Each change of a state is complete before anything can panic.
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Starts reconciling. Readiness waits for the first pass. On shutdown the task removes our routes and ends.
+/// Starts reconciling. Readiness waits for the first pass. On shutdown the task removes our routes and ends; where the service is suspended
+/// it leaves them to whoever comes next.
 ///
 /// # Errors
 /// The netlink sockets cannot be opened, or another daemon manages the routes of the table. Whatever else goes wrong later is shown as
@@ -120,6 +139,7 @@ pub async fn start(
     config: Config,
     board: Board,
     readiness: &Readiness,
+    service: Service,
     shutdown: CancellationToken,
 ) -> Result<(Handle, JoinHandle<()>), Error> {
     let lock = match Lock::take(config.table) {
@@ -130,10 +150,11 @@ pub async fn start(
     };
     let (netlink, events) = netlink::Netlink::open().map_err(Error::Socket)?;
     let (apply, applications) = mpsc::channel(1);
-    let handle = Handle { states: Arc::default(), apply };
+    let (found, adopted) = watch::channel(None);
+    let handle = Handle { states: Arc::default(), apply, adopted };
     let pending = readiness.wait_for("fib: first reconciliation");
     let task = task::Task::new(config, board, lock, (netlink, events), handle.states.clone());
-    let join = tokio::spawn(task.run(applications, pending, shutdown));
+    let join = tokio::spawn(task.run(applications, (pending, found), service, shutdown));
     Ok((handle, join))
 }
 

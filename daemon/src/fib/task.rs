@@ -11,11 +11,14 @@ use std::{
 };
 
 use ipnet::IpNet;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tracing::{info, warn};
 
 use super::{
-    Config, Error, Request, SocketError,
+    Adopted, Config, Error, Request, SocketError,
     lock::Lock,
     netlink::{Events, Heard, Netlink, Outcome},
     plan::{Kernel, Memory, Operation, Step},
@@ -24,7 +27,7 @@ use super::{
     view::{Pass, Prefixes, View},
 };
 use crate::{
-    lifecycle::{CancellationToken, Pending},
+    lifecycle::{CancellationToken, Pending, Service, Stage},
     routes::{Board, Changes, Watcher},
 };
 
@@ -32,6 +35,8 @@ use crate::{
 const CHUNK: usize = 2048;
 /// Announcements heard between two chunks.
 const EVENTS: usize = 1024;
+/// Whoever announces routes says when all are there; only if nobody does, adopted ones go so much after their time.
+const SLACK: Duration = Duration::from_secs(5);
 /// Removing our routes on shutdown may take this long.
 const LEAVE_TIME: Duration = Duration::from_secs(20);
 
@@ -63,7 +68,7 @@ impl Task {
     ) -> Self {
         let now = Instant::now();
         Self {
-            deadline: now + config.stale_time,
+            deadline: now + config.stale_time + SLACK,
             watcher: board.subscribe(),
             schedule: Schedule::new(now),
             broken: false,
@@ -76,24 +81,37 @@ impl Task {
         }
     }
 
-    /// Reconciles until shutdown, then removes our routes.
+    /// Reconciles until shutdown, then removes our routes, or leaves them where the daemon is to come back.
     pub(super) async fn run(
         mut self,
         applications: mpsc::Receiver<Request>,
-        pending: Pending,
+        first: (Pending, watch::Sender<Option<Adopted>>),
+        service: Service,
         shutdown: CancellationToken,
     ) {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
-            () = self.serve(applications, pending) => {}
+            () = self.serve(applications, first) => {}
         }
-        self.leave().await;
+        match service.stage() {
+            Stage::Suspended => info!(
+                "kernel routes stay for the next start; `isthmusctl drain` before a stop, or `ip route flush proto 73` and \
+                 `ip -6 route flush proto 73` after it, take them away"
+            ),
+            Stage::Serving | Stage::Draining { .. } | Stage::Drained => self.leave().await,
+        }
     }
 
-    async fn serve(&mut self, mut applications: mpsc::Receiver<Request>, pending: Pending) {
+    async fn serve(
+        &mut self,
+        mut applications: mpsc::Receiver<Request>,
+        (pending, found): (Pending, watch::Sender<Option<Adopted>>),
+    ) {
         self.take_board();
         self.reconcile().await;
+        // Nobody may have asked.
+        let _ = found.send(Some(self.view.adopted_families()));
         drop(pending);
         loop {
             let table = self.view.config.table;

@@ -122,22 +122,30 @@ pub(super) struct Running {
     pub(super) handle: Handle,
     join: JoinHandle<()>,
     shutdown: CancellationToken,
+    service: Service,
 }
 
 impl Running {
     pub(super) async fn start(config: Config, board: &Board) -> Self {
         let readiness = Readiness::new();
-        let shutdown = CancellationToken::new();
-        let (handle, join) = start(config, board.clone(), &readiness, shutdown.clone()).await.unwrap();
+        let (shutdown, service) = (CancellationToken::new(), Service::new());
+        let (handle, join) =
+            start(config, board.clone(), &readiness, service.clone(), shutdown.clone()).await.unwrap();
         assert_eq!(readiness.waiting(), ["fib: first reconciliation"]);
         timeout(PATIENCE, readiness.ready()).await.expect("the first pass ends");
-        Self { handle, join, shutdown }
+        Self { handle, join, shutdown, service }
     }
 
     /// As SIGTERM does.
     pub(super) async fn stop(self) {
         self.shutdown.cancel();
         timeout(PATIENCE, self.join).await.expect("stops in time").unwrap();
+    }
+
+    /// As SIGTERM does where the daemon is to come back.
+    async fn suspend(self) {
+        self.service.suspend();
+        self.stop().await;
     }
 
     /// As SIGKILL does: no clean-up.
@@ -219,7 +227,9 @@ fn a_restart_adopts_without_touching() {
     in_namespace(|| async {
         let board = board();
         board.update_bgp(vec![(net("10.40.0.0/16"), learned(&["192.0.2.9"]))]);
-        Running::start(config(), &board).await.kill().await;
+        let fib = Running::start(config(), &board).await;
+        assert_eq!(fib.handle.adopted().await, Adopted::default());
+        fib.suspend().await;
         let left = ours(254);
         assert_eq!(left.len(), 7);
 
@@ -228,6 +238,7 @@ fn a_restart_adopts_without_touching() {
         let again = self::board();
         let fib = Running::start(config(), &again).await;
         assert_eq!(ours(254), left);
+        assert_eq!(fib.handle.adopted().await, Adopted { v4: true, v6: false });
         assert_eq!(fib.handle.state(&net("10.40.0.0/16")), KernelState::Stale);
         assert_eq!(
             fib.handle.summary(),
@@ -479,7 +490,7 @@ fn a_speaker_without_tunnels_installs_through_routers() {
 
 /// What [`start`] says at once.
 async fn attempt(config: Config, board: &Board) -> Option<Error> {
-    start(config, board.clone(), &Readiness::new(), CancellationToken::new()).await.err()
+    start(config, board.clone(), &Readiness::new(), Service::new(), CancellationToken::new()).await.err()
 }
 
 #[test]

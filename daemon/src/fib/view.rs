@@ -11,7 +11,7 @@ use isthmus_prefix::PrefixTable;
 use tracing::{debug, warn};
 
 use super::{
-    Config, KernelState, Summary,
+    Adopted, Config, KernelState, Summary,
     netlink::Outcome,
     plan::{self, Kernel, Memory, Rules, Step, Wanted},
     state::States,
@@ -81,6 +81,12 @@ impl View {
             }
         }
         ours
+    }
+
+    /// Families of what was adopted and not announced since.
+    pub(super) fn adopted_families(&self) -> Adopted {
+        let has = |v4| self.adopted.prefixes().any(|prefix| prefix.addr().is_ipv4() == v4);
+        Adopted { v4: has(true), v6: has(false) }
     }
 
     /// Every prefix that anything is known about.

@@ -40,15 +40,15 @@ impl Injector {
         Self { engine, outbox: Outbox::new(), sender: Sender::new() }
     }
 
-    /// Seals a whole IP packet and sends it at once; if there is no session yet it waits for the handshake. False: there is no such
-    /// peer, or the tunnel has stopped.
+    /// Seals a whole IP packet and sends it at once, so that packets leave in the order of the calls; if there is no session yet it is
+    /// given up and a handshake starts. False: there is no such peer, or the tunnel has stopped.
     pub fn send(&mut self, peer: &str, packet: &[u8]) -> bool {
         let Some(engine) = self.engine.upgrade() else { return false };
         let snapshot = engine.snapshot.load();
         let found = snapshot.peers.iter().find(|other| *other.name == *peer);
         let (Some(peer), Some(sockets)) = (found, engine.sockets.first()) else { return false };
         let now = engine::now();
-        if peer.session.seal(std::iter::once(packet), now, &mut self.outbox) {
+        if peer.session.seal_news(packet, now, &mut self.outbox) {
             engine.look_at(peer);
         }
         engine.send(&mut self.sender, sockets, &mut self.outbox, WhenFull::Drop, now);

@@ -26,6 +26,22 @@ pub struct GetStatusResponse {
     #[prost(uint32, tag = "10")]
     pub pid: u32,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainRequest {
+    #[prost(enumeration = "DrainOrder", tag = "1")]
+    pub order: i32,
+    /// How long neighbors may take to move away before sessions end, in milliseconds, at most an hour.
+    #[prost(uint32, tag = "2")]
+    pub wait_ms: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainResponse {
+    #[prost(enumeration = "DrainStage", tag = "1")]
+    pub stage: i32,
+    /// Until sessions end, in milliseconds; 0 unless draining.
+    #[prost(uint32, tag = "2")]
+    pub remaining_ms: u32,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Subsystem {
     /// As the configuration section is called: "tunnel", "bgp", "fib", "identity", ...
@@ -409,6 +425,70 @@ pub struct Certificate {
     /// When it is to be renewed; absent where nobody renews it.
     #[prost(int64, optional, tag = "10")]
     pub renew_at: ::core::option::Option<i64>,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DrainOrder {
+    /// Changes nothing.
+    Unspecified = 0,
+    Start = 1,
+    Undo = 2,
+}
+impl DrainOrder {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DRAIN_ORDER_UNSPECIFIED",
+            Self::Start => "DRAIN_ORDER_START",
+            Self::Undo => "DRAIN_ORDER_UNDO",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DRAIN_ORDER_UNSPECIFIED" => Some(Self::Unspecified),
+            "DRAIN_ORDER_START" => Some(Self::Start),
+            "DRAIN_ORDER_UNDO" => Some(Self::Undo),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DrainStage {
+    Unspecified = 0,
+    Serving = 1,
+    /// Neighbors are asked to take other ways.
+    Draining = 2,
+    /// Every session has ended; nobody sends anything here.
+    Drained = 3,
+}
+impl DrainStage {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DRAIN_STAGE_UNSPECIFIED",
+            Self::Serving => "DRAIN_STAGE_SERVING",
+            Self::Draining => "DRAIN_STAGE_DRAINING",
+            Self::Drained => "DRAIN_STAGE_DRAINED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DRAIN_STAGE_UNSPECIFIED" => Some(Self::Unspecified),
+            "DRAIN_STAGE_SERVING" => Some(Self::Serving),
+            "DRAIN_STAGE_DRAINING" => Some(Self::Draining),
+            "DRAIN_STAGE_DRAINED" => Some(Self::Drained),
+            _ => None,
+        }
+    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -824,6 +904,25 @@ pub mod control_client {
                 .insert(GrpcMethod::new("isthmus.v1.Control", "ListCertificates"));
             self.inner.unary(req, path, codec).await
         }
+        /// Takes the node out of service, or back, or only says how far that is. Orders are in the audit log.
+        pub async fn drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/isthmus.v1.Control/Drain");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("isthmus.v1.Control", "Drain"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -913,6 +1012,11 @@ pub mod control_server {
             tonic::Response<super::ListCertificatesResponse>,
             tonic::Status,
         >;
+        /// Takes the node out of service, or back, or only says how far that is. Orders are in the audit log.
+        async fn drain(
+            &self,
+            request: tonic::Request<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct ControlServer<T> {
@@ -1374,6 +1478,49 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListCertificatesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/isthmus.v1.Control/Drain" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::DrainRequest>
+                    for DrainSvc<T> {
+                        type Response = super::DrainResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DrainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::drain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -101,6 +101,7 @@ impl RawNeighbor {
         let (name, asn, place) =
             (check_name(c, &self.name), check_asn(c, &self.asn), address::check(c, &self.address));
         let external = asn.is_none_or(|asn| asn != section.asn);
+        let far = self.multihop.is_some();
         let transport = RawTransport {
             local_address: self.local_address.take(),
             multihop: self.multihop.take(),
@@ -109,7 +110,7 @@ impl RawNeighbor {
         };
         let transport = transport.check(c, external, place.as_ref(), preset);
         let graceful_restart = self.check_restart(c, section);
-        let bfd = self.bfd.as_ref().map_or(Some(None), |raw| raw.check(c).map(Some));
+        let bfd = self.bfd.as_ref().map_or(Some(None), |raw| raw.check(c, far).map(Some));
         self.check_kind(c, external);
         let (name, asn, place) = (name?, asn?, place?);
         let peer = PeerConfig::new(name, place.address, asn);

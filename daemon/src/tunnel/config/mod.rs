@@ -267,7 +267,7 @@ impl RawPeer {
 /// A path is watched to an address of the peer, and over a tunnel that is always one hop.
 fn check_bfd(c: &mut Checker<'_>, raw: Spanned<RawBfd>, allowed_ips: &[IpNet]) -> Option<Bfd> {
     let span = raw.span();
-    let bfd = raw.into_inner().check(c)?;
+    let bfd = raw.into_inner().check(c, false)?;
     let has_host = allowed_ips.iter().any(|net| net.prefix_len() == net.max_prefix_len());
     if !has_host {
         let help = "add the peer's overlay address to allowed_ips: \"10.99.0.2/32\"";

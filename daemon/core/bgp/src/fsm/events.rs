@@ -92,6 +92,13 @@ impl Session {
         self.fail_all(Cause::Sent(notification, why), now);
     }
 
+    /// The path is proved again: waiting for the next try would only lose time. A hold-down stays.
+    pub fn handle_path_up(&mut self, now: Instant) {
+        if matches!(self.dialing, Dialing::Waiting(_)) && self.connections.is_empty() {
+            self.begin("dialing: the path is back", now);
+        }
+    }
+
     /// The interface to the peer lost its carrier: nothing can be said any more, and waiting for the hold timer only loses packets.
     pub fn handle_link_down(&mut self, why: &str, now: Instant) {
         self.fail_all(Cause::Transport(why.to_string()), now);

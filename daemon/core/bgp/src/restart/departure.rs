@@ -3,14 +3,14 @@
 //! ```text
 //!             drain                     time over
 //!   Serving ─────────► Draining ────────────────────► Gone
-//!      ▲     lower        │               hard reset
-//!      └──────────────────┘
-//!        resume: restore            leave: from anywhere to Gone;  suspend: to Suspended
+//!      ▲     lower        │               hard reset    │
+//!      └──────────────────┴─────────────────────────────┘
+//!        resume: restore               resume: start       leave: from anywhere to Gone;  suspend: to Suspended
 //! ```
 //! While draining, every route is announced again with GRACEFUL_SHUTDOWN, so that the peers move to other paths while ours still work.
 //! Only then do the sessions end, with a Hard Reset: what is kept of us would be kept in vain. A restart is none of this: it ends
-//! sessions by [`crate::fsm::Session::suspend`], and leaves the kernel's routes where they are. Neither way is there a way back: no
-//! session starts again in this process.
+//! sessions by [`crate::fsm::Session::suspend`], and leaves the kernel's routes where they are; from there is no way back in
+//! this process.
 
 use std::time::Instant;
 
@@ -21,6 +21,8 @@ pub enum Parting {
     Lower,
     /// Announce everything as before.
     Restore,
+    /// Start every session again.
+    Start,
     /// End every session with a Hard Reset, and take the routes out of the kernel.
     HardReset,
 }
@@ -69,13 +71,17 @@ impl Departure {
         *self = Self::Suspended;
     }
 
-    /// An operator wants us to stay; too late once we are gone.
+    /// An operator wants us to stay, or back.
     pub fn resume(&mut self) -> Option<Parting> {
-        let draining = self.is_draining();
-        if draining {
-            *self = Self::Serving;
+        match std::mem::take(self) {
+            Self::Serving => None,
+            Self::Draining { .. } => Some(Parting::Restore),
+            Self::Gone => Some(Parting::Start),
+            Self::Suspended => {
+                *self = Self::Suspended;
+                None
+            }
         }
-        draining.then_some(Parting::Restore)
     }
 
     /// Does what is due.
@@ -136,7 +142,7 @@ mod tests {
             (draining(later), time(now), draining(later), None),
             (draining(later), time(later), gone, Some(Parting::HardReset)),
             (gone, drain(), gone, None),
-            (gone, resume(), gone, None),
+            (gone, resume(), serving, Some(Parting::Start)),
             (gone, time(later), gone, None),
             (suspended, drain(), suspended, None),
             (suspended, resume(), suspended, None),

@@ -35,10 +35,12 @@ impl Speaker {
         }
     }
 
-    /// Takes a drain back that is not through.
-    pub fn resume(&mut self) {
-        if self.departure.resume().is_some() {
-            self.review_all_exports();
+    /// Takes a drain back. What it has ended already starts again, but for peers that are shut down by configuration.
+    pub fn resume(&mut self, now: Instant) {
+        match self.departure.resume() {
+            Some(Parting::Restore) => self.review_all_exports(),
+            Some(Parting::Start) => self.start_all(now),
+            Some(Parting::Lower | Parting::HardReset) | None => {}
         }
     }
 
@@ -55,7 +57,16 @@ impl Speaker {
                 self.stop_all(&notification, "drained", now);
                 self.events.push_back(Event::Drained);
             }
-            Some(Parting::Lower | Parting::Restore) | None => {}
+            Some(Parting::Lower | Parting::Restore | Parting::Start) | None => {}
+        }
+    }
+
+    fn start_all(&mut self, now: Instant) {
+        for id in self.ids() {
+            if let Some(peer) = self.peers.get_mut(&id).filter(|peer| peer.config.shutdown.is_none()) {
+                peer.session.start(now);
+            }
+            self.settle(id, now);
         }
     }
 

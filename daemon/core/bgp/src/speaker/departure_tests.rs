@@ -75,7 +75,7 @@ fn a_drain_can_be_taken_back() {
     let mut stage = pair_of([&[], &[]]);
     stage.speaker.drain(stage.now + Duration::from_secs(10));
     assert_eq!(communities(&mut stage, 5).len(), 1);
-    stage.speaker.resume();
+    stage.speaker.resume(stage.now);
     assert_eq!(communities(&mut stage, 5), [vec![]]);
     stage.pass(60);
     assert!(stage.events().is_empty() && !stage.speaker.is_draining());

@@ -27,6 +27,9 @@ impl Speaker {
         if let Some((id, false)) = known {
             return Ok(id);
         }
+        if self.departure.is_over() {
+            return Err(Refused::Unwanted("this node is drained"));
+        }
         let template = self.members.admit(remote, now).map_err(|why| match why {
             NotAdmitted::Unknown => Refused::Unknown,
             NotAdmitted::Full(template) => Refused::Full(template),

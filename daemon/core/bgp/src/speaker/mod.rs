@@ -46,7 +46,7 @@ pub use crate::rib::Multipath;
 use crate::{
     adj_out::Changes,
     dynamic::Members,
-    fsm::{Action, Jitter},
+    fsm::{Action, Jitter, State},
     restart::{Deferral, Departure},
     rib::{NextHops, Path, Rib, Topology},
     wire::{Notification, encode_keepalive},

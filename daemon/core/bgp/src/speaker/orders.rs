@@ -48,6 +48,15 @@ impl Speaker {
         self.trim();
     }
 
+    /// The path to the peer of this name is proved again, after it was dead: it is dialed at once.
+    pub fn handle_path_up(&mut self, peer: &str, now: Instant) {
+        let Some(id) = self.id_of(peer) else { return };
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.session.handle_path_up(now);
+        }
+        self.settle(id, now);
+    }
+
     /// The link to the peer of this name is down: nothing can be said on it any more.
     pub fn handle_link_down(&mut self, peer: &str, why: &str, now: Instant) {
         let Some(id) = self.id_of(peer) else { return };
@@ -94,6 +103,25 @@ mod tests {
         let status = net.status(0, 1);
         assert_eq!((status.state, status.established_count), (State::Established, 2));
         assert_eq!(net.through(1, ONE), ["node0"]);
+    }
+
+    #[test]
+    fn a_path_that_is_proved_again_is_dialed_at_once() {
+        let mut net = pair();
+        net.seconds(5);
+        let now = net.now;
+        for (n, peer) in [(0, "node1"), (1, "node0")] {
+            net.nodes[n].speaker.handle_path_down(peer, "BFD", now);
+        }
+        net.run(std::time::Duration::from_millis(100));
+        assert_ne!(net.status(0, 1).state, State::Established);
+        let now = net.now;
+        net.nodes[0].speaker.handle_path_up("node1", now);
+        net.run(std::time::Duration::ZERO);
+        assert_eq!(net.status(0, 1).state, State::Established);
+        net.nodes[0].speaker.handle_path_up("node1", now);
+        net.seconds(5);
+        assert_eq!(net.status(0, 1).established_count, 2, "a session that stands is left alone");
     }
 
     #[test]

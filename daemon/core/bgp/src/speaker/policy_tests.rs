@@ -137,9 +137,29 @@ fn a_node_that_leaves_is_the_last_choice() {
     let reports = net.nodes[2].speaker.explain("10.50.0.0/16".parse().unwrap());
     let lost = reports.iter().find_map(|report| report.comparison.as_ref()).unwrap();
     assert_eq!((lost.step, lost.to_string()), (Step::LocalPref, "lower LOCAL_PREF: 0 against 100".into()));
-    net.nodes[0].speaker.resume();
+    let now = net.now;
+    net.nodes[0].speaker.resume(now);
     net.run(std::time::Duration::ZERO);
     assert_eq!(net.through(2, "10.50.0.0/16"), ["node0", "node1"]);
+}
+
+#[test]
+fn a_drained_node_has_no_sessions_until_it_is_taken_back() {
+    let mut net = mesh(&[65_001, 65_002]);
+    net.seconds(5);
+    let until = net.now + std::time::Duration::from_secs(1);
+    net.nodes[0].speaker.drain(until);
+    net.seconds(60);
+    assert!(net.nodes[0].events.contains(&Event::Drained));
+    assert_eq!((net.status(0, 1).reason.as_str(), net.through(1, ONE).len()), ("drained", 0));
+    // Neither the peer's dialing nor a reload brings it back.
+    reconfigure(&mut net, 0, |config| config.peers[0].hold_time = 6);
+    net.seconds(60);
+    assert_eq!((net.status(0, 1).state, net.status(0, 1).established_count), (State::Idle, 1));
+    let now = net.now;
+    net.nodes[0].speaker.resume(now);
+    net.seconds(60);
+    assert_eq!(net.through(1, ONE), ["node0"]);
 }
 
 #[test]

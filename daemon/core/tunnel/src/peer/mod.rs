@@ -216,6 +216,21 @@ impl Peer {
         earlier
     }
 
+    /// Encrypts one inner packet that says how things are now. Without a session it is given up and a handshake starts: had it waited,
+    /// another thread would send it, perhaps after what is said later.
+    ///
+    /// True if [`Peer::tick`] must be called earlier than it said last.
+    pub fn seal_news<P: Plaintext>(&self, plain: P, now: Now, out: &mut Outbox) -> bool {
+        let mut state = self.lock(now);
+        if state.path.is_none() || state.has_session(now.instant) {
+            drop(state);
+            return self.seal(std::iter::once(plain), now, out);
+        }
+        self.counters.drops.add(Dropped::NoSession, 1);
+        state.initiate(now, out);
+        state.is_earlier(now.instant)
+    }
+
     fn send<P: Plaintext>(&self, mut lease: Lease, batch: impl Iterator<Item = P>, out: &mut Outbox) {
         let mtu = self.mtu().into();
         lease.draft_staged(mtu, out);

@@ -146,6 +146,11 @@ impl State {
         Lease::take(session, self.path?, u64::try_from(count).ok()?, &mut self.waiting)
     }
 
+    /// True while there is a session to send with.
+    pub(super) fn has_session(&self, now: Instant) -> bool {
+        self.keyring.sending(now).is_some()
+    }
+
     /// Keeps packets until there is a session, and begins a handshake.
     pub(super) fn stage<P: Plaintext>(&mut self, batch: impl Iterator<Item = P>, now: Now, out: &mut Outbox) {
         for plain in batch {

@@ -25,6 +25,19 @@ fn packets_wait_for_the_handshake_and_arrive_in_order() {
     assert_eq!(back, [inner(7, 100)]);
 }
 
+/// What says how things are now must not leave late, beside what is said later by another thread.
+#[test]
+fn news_do_not_wait_for_the_handshake_but_begin_it() {
+    let (mut a, mut b) = pair(None);
+    let initiation = a.seal_news(&inner(0, 10));
+    assert_eq!((initiation.len(), a.drops(Dropped::NoSession)), (1, 1));
+    let (response, _) = b.open(A, &initiation);
+    let (rest, _) = a.open(B, &response);
+    assert_eq!(b.open(A, &rest).1, Vec::<Vec<u8>>::new());
+    let now = a.seal_news(&inner(1, 10));
+    assert_eq!(b.open(A, &now).1, [inner(1, 10)]);
+}
+
 #[test]
 fn wrong_preshared_key_is_a_failed_handshake() {
     let (mut a, mut b) = (End::new(1, 2, Some([1; 32])), End::new(2, 1, Some([2; 32])));

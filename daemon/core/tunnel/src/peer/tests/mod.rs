@@ -90,6 +90,12 @@ impl End {
         datagrams(&out)
     }
 
+    fn seal_news(&mut self, packet: &[u8]) -> Vec<Vec<u8>> {
+        let mut out = Outbox::new();
+        self.earlier |= self.peer.seal_news(Plain(packet), self.now, &mut out);
+        datagrams(&out)
+    }
+
     /// (answers, inner packets)
     fn open(&mut self, from: &str, arrived: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (out, packets) = self.open_where(from, arrived, |_| false);
