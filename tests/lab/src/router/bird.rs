@@ -7,7 +7,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Router, answer::Route, daemon::Daemon};
+use super::{
+    Router,
+    answer::{Route, Updates},
+    daemon::Daemon,
+};
 use crate::netns::Netns;
 
 const CONTROL: &str = "bird.ctl";
@@ -29,11 +33,12 @@ pub(super) fn client(netns: &Netns, dir: &Path, command: &str) -> Result<Command
 /// A protocol `bgp` is looked for by its neighbor's address.
 pub(super) fn session(router: &Router, neighbor: &str) -> Result<String> {
     let said = router.ask("show protocols all")?;
-    let wanted = format!("Neighbor address: {neighbor}");
     let mut state = None;
     for line in said.lines().map(str::trim) {
         state = line.strip_prefix("BGP state:").map(|state| state.trim().to_owned()).or(state);
-        if line == wanted {
+        // A link-local one has its interface behind it.
+        let address = line.strip_prefix("Neighbor address: ").and_then(|address| address.split('%').next());
+        if address == Some(neighbor) {
             return state.context("a session without a state");
         }
     }
@@ -41,12 +46,43 @@ pub(super) fn session(router: &Router, neighbor: &str) -> Result<String> {
 }
 
 pub(super) fn route(router: &Router, prefix: &str) -> Result<Option<Route>> {
-    match router.ask(&format!("show route {prefix} primary all")) {
-        Ok(said) => Ok(said.contains("BGP.as_path").then(|| parse(&said))),
+    Ok(ask_routes(router, prefix, "primary all")?.into_iter().next())
+}
+
+pub(super) fn routes(router: &Router, prefix: &str) -> Result<Vec<Route>> {
+    ask_routes(router, prefix, "all")
+}
+
+fn ask_routes(router: &Router, prefix: &str, what: &str) -> Result<Vec<Route>> {
+    match router.ask(&format!("show route {prefix} {what}")) {
+        Ok(said) => Ok(paths(&said).iter().map(|path| parse(path)).collect()),
         // To its client this is a failure.
-        Err(error) if format!("{error:#}").contains("Network not found") => Ok(None),
+        Err(error) if format!("{error:#}").contains("Network not found") => Ok(vec![]),
         Err(error) => Err(error),
     }
+}
+
+/// Those that came by BGP; each begins at the margin, what is said of it does not.
+fn paths(said: &str) -> Vec<String> {
+    let mut paths: Vec<String> = vec![];
+    for line in said.lines() {
+        match paths.last_mut() {
+            Some(path) if line.starts_with('\t') => *path += &format!("{line}\n"),
+            _ => paths.push(format!("{line}\n")),
+        }
+    }
+    paths.retain(|path| path.contains("Type: BGP"));
+    paths
+}
+
+/// It counts routes.
+pub(super) fn updates(router: &Router) -> Result<Updates> {
+    let said = router.ask("show protocols all isthmus")?;
+    let sum = |name: &str| {
+        let lines = said.lines().filter_map(|line| line.trim().strip_prefix(name));
+        lines.filter_map(|counts| counts.split_whitespace().next()?.parse::<u64>().ok()).sum()
+    };
+    Ok(Updates { received: sum("Import updates:"), sent: sum("Export updates:") })
 }
 
 fn parse(said: &str) -> Route {
@@ -66,6 +102,9 @@ fn parse(said: &str) -> Route {
         communities: communities(field("BGP.community:")),
         large_communities: communities(field("BGP.large_community:")),
         local_pref: field("BGP.local_pref:").parse().ok(),
+        med: field("BGP.med:").parse().ok(),
+        originator: field("BGP.originator_id:"),
+        clusters: field("BGP.cluster_list:").split_whitespace().map(str::to_owned).collect(),
     }
 }
 
@@ -104,6 +143,26 @@ mod tests {
         assert_eq!(route.next_hops, ["10.10.0.1"]);
         assert_eq!(route.communities, ["65020:7", "65000:8"]);
         assert_eq!(route.large_communities, ["4200000020:1:2"]);
+    }
+
+    #[test]
+    fn paths_are_told_apart() {
+        let said = "Table master4:
+10.20.0.0/16         unicast [isthmus 12:00:00.000] * (100) [AS64999i]
+\tvia 10.99.0.1 on wg0
+\tType: BGP univ
+\tBGP.med: 7
+                     blackhole [o_10_20_0_0_16 12:00:00.000] (200)
+\tType: static univ
+                     unicast [isthmus 12:00:00.000] (100) [AS64999i]
+\tType: BGP univ
+\tBGP.originator_id: 10.0.0.1
+\tBGP.cluster_list: 10.0.0.2 10.0.0.3
+";
+        let routes: Vec<_> = paths(said).iter().map(|path| parse(path)).collect();
+        assert_eq!(routes.iter().map(|route| route.med).collect::<Vec<_>>(), [Some(7), None]);
+        assert_eq!(routes[1].originator, "10.0.0.1");
+        assert_eq!(routes[1].clusters, ["10.0.0.2", "10.0.0.3"]);
     }
 
     #[test]

@@ -10,7 +10,11 @@ use anyhow::{Context, Result, ensure};
 use nix::unistd::{User, chown};
 use serde_json::Value;
 
-use super::{Router, Scope, answer::Route, daemon::Daemon};
+use super::{
+    Router, Scope,
+    answer::{Route, Updates},
+    daemon::Daemon,
+};
 use crate::netns::Netns;
 
 pub(super) const ZEBRA: &str = "/usr/lib/frr/zebra";
@@ -80,16 +84,32 @@ pub(super) fn session(router: &Router, neighbor: &str) -> Result<String> {
 }
 
 pub(super) fn route(router: &Router, prefix: &str) -> Result<Option<Route>> {
+    let paths = heard(router, prefix)?;
+    Ok(paths.iter().find(|path| path["bestpath"]["overall"] == true).map(parse))
+}
+
+pub(super) fn routes(router: &Router, prefix: &str) -> Result<Vec<Route>> {
+    Ok(heard(router, prefix)?.iter().map(parse).collect())
+}
+
+/// Paths that came from others.
+fn heard(router: &Router, prefix: &str) -> Result<Vec<Value>> {
     let said = router.ask(&format!("show bgp {} unicast {prefix} json", family(prefix)))?;
     let said: Value = serde_json::from_str(&said)?;
-    let paths = said["paths"].as_array().into_iter().flatten();
-    let mut best =
-        paths.filter(|path| path["bestpath"]["overall"] == true && path["peer"]["peerId"] != "0.0.0.0");
-    Ok(best.next().map(parse))
+    let paths = said["paths"].as_array().cloned().unwrap_or_default();
+    Ok(paths.into_iter().filter(|path| path["peer"]["peerId"] != "0.0.0.0").collect())
+}
+
+pub(super) fn updates(router: &Router, neighbor: &str) -> Result<Updates> {
+    let said: Value = serde_json::from_str(&router.ask(&format!("show bgp neighbors {neighbor} json"))?)?;
+    let count = |name: &str| said[neighbor]["messageStats"][name].as_u64();
+    let [received, sent] = ["updatesRecv", "updatesSent"].map(count);
+    Ok(Updates { received: received.context("no count")?, sent: sent.context("no count")? })
 }
 
 fn parse(path: &Value) -> Route {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let number = |value: &Value| value.as_u64().and_then(|value| value.try_into().ok());
     let words = |value: &Value| text(value).split_whitespace().map(str::to_owned).collect();
     let next_hops = path["nexthops"].as_array().into_iter().flatten();
     Route {
@@ -98,7 +118,10 @@ fn parse(path: &Value) -> Route {
         next_hops: next_hops.map(|hop| text(&hop["ip"])).collect(),
         communities: words(&path["community"]["string"]),
         large_communities: words(&path["largeCommunity"]["string"]),
-        local_pref: path["locPrf"].as_u64().and_then(|value| value.try_into().ok()),
+        local_pref: number(&path["locPrf"]),
+        med: number(&path["metric"]),
+        originator: text(&path["originatorId"]),
+        clusters: path["clusterList"]["list"].as_array().into_iter().flatten().map(text).collect(),
     }
 }
 

@@ -9,7 +9,11 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Router, answer::Route, daemon::Daemon};
+use super::{
+    Router,
+    answer::{Route, Updates},
+    daemon::Daemon,
+};
 use crate::netns::Netns;
 
 /// Each namespace has its own loopback.
@@ -40,16 +44,34 @@ pub(super) fn session(router: &Router, neighbor: &str) -> Result<String> {
 }
 
 pub(super) fn route(router: &Router, prefix: &str) -> Result<Option<Route>> {
+    Ok(paths(router, prefix)?.first().filter(|path| is_heard(path)).map(parse))
+}
+
+pub(super) fn routes(router: &Router, prefix: &str) -> Result<Vec<Route>> {
+    Ok(paths(router, prefix)?.iter().filter(|path| is_heard(path)).map(parse).collect())
+}
+
+/// The best first.
+fn paths(router: &Router, prefix: &str) -> Result<Vec<Value>> {
     let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
     let Ok(said) = router.ask(&format!("-j global rib -a {family} {prefix}")) else {
         // "Network not in table" is a failure to its client, and has no form of its own.
-        return Ok(None);
+        return Ok(vec![]);
     };
     let said: Value = serde_json::from_str(&said)?;
-    let mut paths = said[prefix].as_array().into_iter().flatten();
-    let is_heard =
-        |path: &&Value| path["neighbor-ip"].as_str().is_some_and(|ip| ip.parse::<IpAddr>().is_ok());
-    Ok(paths.next().filter(is_heard).map(parse))
+    Ok(said[prefix].as_array().cloned().unwrap_or_default())
+}
+
+fn is_heard(path: &Value) -> bool {
+    path["neighbor-ip"].as_str().is_some_and(|ip| ip.parse::<IpAddr>().is_ok())
+}
+
+pub(super) fn updates(router: &Router, neighbor: &str) -> Result<Updates> {
+    let said: Value = serde_json::from_str(&router.ask(&format!("-j neighbor {neighbor}"))?)?;
+    let messages = &said["state"]["messages"];
+    // What is zero it leaves out.
+    let count = |way: &str| messages[way]["update"].as_u64().unwrap_or_default();
+    Ok(Updates { received: count("received"), sent: count("sent") })
 }
 
 fn parse(path: &Value) -> Route {
@@ -60,8 +82,11 @@ fn parse(path: &Value) -> Route {
         match attribute["type"].as_u64() {
             Some(2) => route.as_path = as_path(&numbers("as_paths")),
             Some(3 | 14) => route.next_hops = vec![text(&attribute["nexthop"])],
+            Some(4) => route.med = attribute["metric"].as_u64().and_then(|value| value.try_into().ok()),
             Some(5) => route.local_pref = attribute["value"].as_u64().and_then(|value| value.try_into().ok()),
             Some(8) => route.communities = numbers("communities").iter().filter_map(community).collect(),
+            Some(9) => route.originator = text(&attribute["value"]),
+            Some(10) => route.clusters = numbers("value").iter().map(text).collect(),
             Some(32) => route.large_communities = numbers("value").iter().map(large).collect(),
             _ => {}
         }
@@ -86,7 +111,9 @@ fn large(value: &Value) -> String {
 /// Its clients can say communities.
 pub(super) fn originate(router: &Router, prefix: &str, wanted: bool) -> Result<()> {
     let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
-    let (verb, more) = if wanted { ("add", " community 65000:7") } else { ("del", "") };
+    let asn: Value = serde_json::from_str(&router.ask("-j global")?)?;
+    let more = format!(" community 65000:7 large-community {}:1:2", asn["asn"]);
+    let (verb, more) = if wanted { ("add", more.as_str()) } else { ("del", "") };
     router.ask(&format!("global rib {verb} -a {family} {prefix}{more}")).map(drop)
 }
 

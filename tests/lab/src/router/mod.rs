@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::{sys::signal::Signal, unistd::geteuid};
 
-pub use answer::Route;
+pub use answer::{Route, Updates};
 use daemon::Daemon;
 
 use crate::{netns::Netns, peers, wait};
@@ -155,7 +155,7 @@ impl Router {
         said_by(&mut client).with_context(|| format!("{} {command}", self.kind))
     }
 
-    /// Its best route to a prefix as it came by BGP; `None`: it has none.
+    /// Its best route to a prefix, where that came by BGP; `None`: it has none.
     ///
     /// # Errors
     /// When it does not answer.
@@ -165,6 +165,71 @@ impl Router {
             Kind::Frr => frr::route(self, prefix),
             Kind::Gobgp => gobgp::route(self, prefix),
         }
+    }
+
+    /// All its routes to a prefix that came by BGP.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn routes(&self, prefix: &str) -> Result<Vec<Route>> {
+        match self.kind {
+            Kind::Bird => bird::routes(self, prefix),
+            Kind::Frr => frr::routes(self, prefix),
+            Kind::Gobgp => gobgp::routes(self, prefix),
+        }
+    }
+
+    /// What its session with `neighbor` has carried.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn updates(&self, neighbor: &str) -> Result<Updates> {
+        match self.kind {
+            Kind::Bird => bird::updates(self),
+            Kind::Frr => frr::updates(self, neighbor),
+            Kind::Gobgp => gobgp::updates(self, neighbor),
+        }
+    }
+
+    /// Asks `neighbor` to send everything again (RFC 2918).
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn refresh(&self, neighbor: &str) -> Result<()> {
+        let command = match self.kind {
+            Kind::Bird => "reload in isthmus".to_owned(),
+            Kind::Frr => format!("clear bgp {neighbor} soft in"),
+            Kind::Gobgp => format!("neighbor {neighbor} softresetin"),
+        };
+        self.ask(&command).map(drop)
+    }
+
+    /// Ends the session with `neighbor` for good, with a word in one piece for it (RFC 9003).
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn shut_down(&self, neighbor: &str, word: &str) -> Result<()> {
+        let command = match self.kind {
+            Kind::Bird => format!("disable isthmus \"{word}\""),
+            Kind::Frr => {
+                format!("configure terminal\nrouter bgp\nneighbor {neighbor} shutdown message {word}")
+            }
+            Kind::Gobgp => format!("neighbor {neighbor} shutdown --reason {word}"),
+        };
+        self.ask(&command).map(drop)
+    }
+
+    /// What it tells of its session with `neighbor` in its own words, and its log.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn story(&self, neighbor: &str) -> Result<String> {
+        let told = match self.kind {
+            Kind::Bird => self.ask("show protocols all isthmus"),
+            Kind::Frr => self.ask(&format!("show bgp neighbors {neighbor}")),
+            Kind::Gobgp => self.ask(&format!("neighbor {neighbor}")),
+        }?;
+        Ok(told + &self.log())
     }
 
     /// The state of its session with `neighbor`, an address, in RFC 4271's words.
@@ -227,6 +292,14 @@ impl Router {
     /// When it does not run.
     pub fn kill(&mut self) -> Result<()> {
         self.daemons.last_mut().context("no daemons")?.kill()
+    }
+
+    /// It neither reads nor writes any more, but its connections stay.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn freeze(&self) -> Result<()> {
+        self.daemons.iter().try_for_each(|daemon| daemon.signal(Signal::SIGSTOP))
     }
 
     /// Sends a signal to the process that speaks BGP.
