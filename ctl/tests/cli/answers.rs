@@ -46,6 +46,7 @@ pub(crate) fn healthy() -> Answers {
         neighbor: crate::bgp::detail(),
         rib: crate::bgp::pages(),
         cleared: Default::default(),
+        drain: Vec::new(),
         explained: Default::default(),
         events: Default::default(),
         refusal: None,

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::task::spawn_blocking;
+
 use super::{
     tests::{Running, config, in_namespace, ip, learned},
     *,
@@ -72,15 +74,35 @@ fn a_hundred_thousand_routes() {
         println!("into the kernel, {ROUTES} routes: {took:?}");
         assert_eq!(count("route show proto 73", "192.0.2.9"), all);
 
-        ip("route flush proto 73");
-        let took = until("back", || count("route show proto 73", "192.0.2.9") == all).await;
-        println!("back after `ip route flush proto 73`: {took:?}");
+        flushed(all).await;
 
         let began = Instant::now();
         board.update_bgp(routes(ROUTES, &Group::from([])));
         println!("off the board: {:?}", began.elapsed());
         let took = until("removed", || fib.handle.summary().installed == 0).await;
         println!("out of the kernel, {ROUTES} routes: {took:?}");
+        fib.stop().await;
+    });
+}
+
+/// Somebody flushes our routes while the FIB watches.
+async fn flushed(all: usize) {
+    let began = Instant::now();
+    let flush = spawn_blocking(|| ip("route flush proto 73"));
+    flush.await.unwrap();
+    println!("`ip route flush proto 73` of {all} routes: {:?}", began.elapsed());
+    let took = until("back", || count("route show proto 73", "192.0.2.9") == all).await;
+    println!("back after its end: {took:?}");
+}
+
+#[test]
+#[ignore = "measures"]
+fn a_thousand_routes_flushed() {
+    in_namespace(|| async {
+        let board = Board::new();
+        board.update_bgp(routes(BEHIND_A_LINK, &learned(&["192.0.2.9"])));
+        let fib = Running::start(config(), &board).await;
+        flushed(usize::try_from(BEHIND_A_LINK).unwrap()).await;
         fib.stop().await;
     });
 }

@@ -161,4 +161,6 @@ pub async fn start(
 #[cfg(test)]
 mod figures;
 #[cfg(test)]
+mod recovery;
+#[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! The task that owns the kernel's view, the wanted routes and their states.
 //!
-//! It answers to five things: the board changed (only those prefixes are decided), a link lost its carrier (only what lies behind it,
-//! and at once), somebody changed the kernel (everything is read and decided again), the clock (the same, in case an event was lost),
-//! and a new configuration.
+//! It answers to six things: the board changed (only those prefixes are decided), a link lost its carrier (only what lies behind it,
+//! and at once), somebody removed routes of ours (only these, once he has stopped: who flushes a table looks for what came back),
+//! somebody changed the kernel otherwise (everything is read and decided again), the clock (the same, in case an event was lost), and
+//! a new configuration.
 
 use std::{
     io,
@@ -22,9 +23,9 @@ use super::{
     lock::Lock,
     netlink::{Events, Heard, Netlink, Outcome},
     plan::{Kernel, Memory, Operation, Step},
-    schedule::Schedule,
+    schedule::{Schedule, Work},
     state::States,
-    view::{Pass, Prefixes, View},
+    view::{Loss, Pass, Prefixes, View},
 };
 use crate::{
     lifecycle::{CancellationToken, Pending, Service, Stage},
@@ -37,6 +38,8 @@ const CHUNK: usize = 2048;
 const EVENTS: usize = 1024;
 /// Whoever announces routes says when all are there; only if nobody does, adopted ones go so much after their time.
 const SLACK: Duration = Duration::from_secs(5);
+/// Announcements that can wait in the socket while the kernel is read.
+const BACKLOG: usize = 16 * 1024;
 /// Removing our routes on shutdown may take this long.
 const LEAVE_TIME: Duration = Duration::from_secs(20);
 
@@ -115,11 +118,15 @@ impl Task {
         drop(pending);
         loop {
             let table = self.view.config.table;
+            let (when, work) = self.schedule.next();
             tokio::select! {
                 biased;
                 heard = self.events.heard(table), if !self.broken => self.heard(heard).await,
                 () = self.watcher.changed() => self.follow_board().await,
-                () = tokio::time::sleep_until(self.schedule.next()) => self.reconcile().await,
+                () = tokio::time::sleep_until(when) => match work {
+                    Work::Read => self.reconcile().await,
+                    Work::Repair => self.repair().await,
+                },
                 Some((config, done)) = applications.recv() => {
                     // Whoever asked may have stopped waiting.
                     let _ = done.send(self.reconfigure(config).await);
@@ -135,10 +142,20 @@ impl Task {
             prefixes.extend(self.view.known());
         }
         let pass = self.settle(prefixes).await;
-        self.report(&pass);
-        if pass.refused > 0 {
-            self.schedule.refused(Instant::now());
-        }
+        self.report_part(&pass);
+    }
+
+    /// Puts back what others removed, as far as they let us.
+    async fn repair(&mut self) {
+        let lost = self.take_lost();
+        info!(routes = lost.len(), "somebody removed kernel routes of ours, putting them back");
+        let pass = self.settle_unless_robbed(lost).await;
+        self.report_part(&pass);
+    }
+
+    fn take_lost(&mut self) -> Prefixes {
+        self.schedule.repaired();
+        std::mem::take(&mut self.view.lost)
     }
 
     fn take_board(&mut self) -> Prefixes {
@@ -187,7 +204,7 @@ impl Task {
         }
     }
 
-    /// A link without carrier is left at once, and BGP told. All else is read from the kernel soon.
+    /// A link without carrier is left at once, and BGP told. What was removed is put back soon, and all else read from the kernel.
     async fn believe(&mut self, outcome: io::Result<Heard>, pass: &mut Pass) {
         let heard = outcome.unwrap_or_else(|error| {
             warn!(%error, "lost the kernel's route announcements; opening a new netlink socket");
@@ -203,7 +220,17 @@ impl Task {
             }
             self.board.set_down_links(self.view.kernel.links.down());
         }
-        self.schedule.disturbed(Instant::now());
+        let losses = heard.removed.into_iter().map(|route| self.view.lose(route));
+        let (robbed, puzzled) = losses.fold((false, false), |(robbed, puzzled), loss| {
+            (robbed | (loss == Loss::Known), puzzled | (loss == Loss::Puzzling))
+        });
+        let now = Instant::now();
+        if robbed {
+            self.schedule.robbed(now);
+        }
+        if heard.changed || puzzled {
+            self.schedule.disturbed(now);
+        }
     }
 
     /// Reads the kernel again and decides about everything.
@@ -211,8 +238,9 @@ impl Task {
         let pass = match self.refresh().await {
             Ok(()) => {
                 let mut prefixes = self.look_at_board();
+                prefixes.extend(self.take_lost());
                 prefixes.extend(self.view.known());
-                self.settle(prefixes).await
+                self.settle_unless_robbed(prefixes).await
             }
             Err(error) => {
                 warn!(%error, "cannot reconcile kernel routes now, trying again");
@@ -234,6 +262,8 @@ impl Task {
         let (began, interface) = (Instant::now(), self.view.config.interface.clone());
         self.view.kernel = self.read(interface.as_deref()).await?;
         self.schedule.read(began.elapsed(), Instant::now());
+        // What happened meanwhile may be in what was read, or not. Heard now, it cannot be taken for something that happens later.
+        self.catch_up(BACKLOG, &mut Pass::default()).await;
         self.board.set_down_links(self.view.kernel.links.down());
         if std::mem::take(&mut self.adopting) && self.lock.is_some() {
             let routes = self.view.adopt();
@@ -258,20 +288,37 @@ impl Task {
 
     /// Brings these prefixes to what is wanted, and meanwhile leaves links that lose their carrier.
     async fn settle(&mut self, prefixes: Prefixes) -> Pass {
+        let mut prefixes = prefixes.into_iter();
+        self.settle_while(&mut prefixes, |_| true).await
+    }
+
+    /// The same, but ends when others remove our routes meanwhile. The rest is lost too, and put back when they have stopped: they
+    /// would only find more to remove.
+    async fn settle_unless_robbed(&mut self, prefixes: Prefixes) -> Pass {
+        let mut prefixes = prefixes.into_iter();
+        let pass = self.settle_while(&mut prefixes, |view| view.lost.is_empty()).await;
+        self.view.lost.extend(prefixes);
+        pass
+    }
+
+    async fn settle_while(
+        &mut self,
+        prefixes: &mut impl ExactSizeIterator<Item = IpNet>,
+        go_on: impl Fn(&View) -> bool,
+    ) -> Pass {
         self.view.underlay = self.board.underlay();
         let mut pass = Pass::default();
-        let mut prefixes = prefixes.into_iter().peekable();
-        while prefixes.peek().is_some() {
-            let chunk = prefixes.by_ref().take(CHUNK).collect();
+        while prefixes.len() > 0 && go_on(&self.view) {
+            let chunk = prefixes.take(CHUNK).collect();
             self.settle_now(chunk, &mut pass).await;
-            self.look_up(&mut pass).await;
+            self.catch_up(EVENTS, &mut pass).await;
         }
         pass
     }
 
-    /// Links in the middle of other work.
-    async fn look_up(&mut self, pass: &mut Pass) {
-        for _ in 0..EVENTS {
+    /// Hears what is announced already, up to so many announcements.
+    async fn catch_up(&mut self, events: usize, pass: &mut Pass) {
+        for _ in 0..events {
             if self.broken {
                 return;
             }
@@ -312,6 +359,14 @@ impl Task {
                     pass.refused += 1;
                 }
             }
+        }
+    }
+
+    /// The same, of a pass over some prefixes.
+    fn report_part(&mut self, pass: &Pass) {
+        self.report(pass);
+        if pass.refused > 0 {
+            self.schedule.refused(Instant::now());
         }
     }
 

@@ -156,10 +156,10 @@ impl Running {
 }
 
 /// The kernel's own account of changes to routes, while the value lives.
-struct Monitor(std::process::Child);
+pub(super) struct Monitor(std::process::Child);
 
 impl Monitor {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let child =
             Command::new("ip").args(["monitor", "route"]).stdout(std::process::Stdio::piped()).spawn();
         let monitor = Self(child.unwrap());
@@ -175,7 +175,7 @@ impl Monitor {
         monitor
     }
 
-    fn seen(mut self) -> String {
+    pub(super) fn seen(mut self) -> String {
         self.0.kill().unwrap();
         let mut text = String::new();
         std::io::Read::read_to_string(&mut self.0.stdout.take().unwrap(), &mut text).unwrap();
@@ -307,7 +307,7 @@ fn heals_what_others_break() {
 }
 
 /// A second wire with routers behind it.
-fn second_wire() {
+pub(super) fn second_wire() {
     for command in [
         "link add wire1 type veth peer name far2",
         "link set wire1 up",

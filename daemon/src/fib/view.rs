@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::{
     Adopted, Config, KernelState, Summary,
     netlink::Outcome,
-    plan::{self, Kernel, Memory, Rules, Step, Wanted},
+    plan::{self, Kernel, KernelRoute, Memory, Rules, Step, Wanted},
     state::States,
 };
 use crate::{
@@ -42,6 +42,17 @@ impl Pass {
     }
 }
 
+/// What the removal of a route of ours means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It was there, and is to be put back.
+    Known,
+    /// It was known to be gone: the kernel was read in between.
+    Old,
+    /// Another of ours was known there. Only reading tells.
+    Puzzling,
+}
+
 /// The task's knowledge.
 pub(super) struct View {
     pub(super) config: Config,
@@ -50,13 +61,23 @@ pub(super) struct View {
     /// Prefixes of routes that the daemon before us left, until they are announced again or their time is over.
     pub(super) adopted: PrefixTable<()>,
     pub(super) underlay: Arc<[IpAddr]>,
+    /// Prefixes of routes that somebody took from us, and that nothing has been decided about since. Each was in `kernel`.
+    pub(super) lost: Prefixes,
     states: Arc<Mutex<States>>,
 }
 
 impl View {
     pub(super) fn new(config: Config, states: Arc<Mutex<States>>) -> Self {
         let (wanted, adopted) = (prefixes::table(), prefixes::table());
-        Self { config, kernel: Kernel::default(), wanted, adopted, underlay: Arc::new([]), states }
+        Self {
+            config,
+            kernel: Kernel::default(),
+            wanted,
+            adopted,
+            underlay: Arc::new([]),
+            lost: Prefixes::new(),
+            states,
+        }
     }
 
     /// What the board says about a prefix now.
@@ -87,6 +108,19 @@ impl View {
     pub(super) fn adopted_families(&self) -> Adopted {
         let has = |v4| self.adopted.prefixes().any(|prefix| prefix.addr().is_ipv4() == v4);
         Adopted { v4: has(true), v6: has(false) }
+    }
+
+    /// Somebody removed a route of ours.
+    pub(super) fn lose(&mut self, route: KernelRoute) -> Loss {
+        let prefix = route.prefix;
+        if self.kernel.remove(route) {
+            self.lost.insert(prefix);
+            return Loss::Known;
+        }
+        match self.kernel.at(prefix).iter().any(KernelRoute::is_ours) {
+            true => Loss::Puzzling,
+            false => Loss::Old,
+        }
     }
 
     /// Every prefix that anything is known about.

@@ -1,5 +1,5 @@
-//! Hears that somebody changed routes, addresses or links. What changed is read from the kernel afterwards, so a lost event costs
-//! nothing but the question; only a link's carrier is believed at once.
+//! Hears that somebody changed routes, addresses or links. A link's carrier and the removal of a route of ours are believed as they are
+//! told; what else changed is read from the kernel afterwards, so a lost event costs nothing but the question.
 
 use std::{io, time::Duration};
 
@@ -10,10 +10,14 @@ use rtnetlink::{
 };
 use socket2::{SockFilter, SockRef};
 
+use netlink_packet_route::RouteNetlinkMessage;
+
 use super::{
     link::{self, LinkNews},
+    read::route,
     requests::{Message, enlarge, messages},
 };
+use crate::fib::plan::{KernelRoute, PROTOCOL};
 
 const GROUPS: [MulticastGroup; 5] = [
     MulticastGroup::Link,
@@ -34,6 +38,8 @@ const RTM_DELROUTE: u16 = 25;
 const RT_TABLE_COMPAT: u8 = 252;
 /// Offset of `rtm_table` in `struct rtmsg`.
 const TABLE_OFFSET: usize = 4;
+/// Offset of `rtm_protocol` in `struct rtmsg`.
+const PROTOCOL_OFFSET: usize = 5;
 /// Offset of `nlmsg_pid` in `struct nlmsghdr`.
 const PORT_OFFSET: u32 = 12;
 
@@ -47,10 +53,23 @@ pub(crate) struct Events {
 /// What a datagram said.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// Something changed that may concern our routes.
+    /// Something changed that may concern our routes, and only reading tells what.
     pub(crate) changed: bool,
     /// States of links.
     pub(crate) links: Vec<LinkNews>,
+    /// Routes of ours that somebody removed.
+    pub(crate) removed: Vec<KernelRoute>,
+}
+
+impl Heard {
+    /// Something changed, and nobody knows what.
+    fn overrun() -> Self {
+        Self { changed: true, ..Self::default() }
+    }
+
+    fn is_news(&self) -> bool {
+        self.changed || !self.removed.is_empty()
+    }
 }
 
 impl Events {
@@ -76,12 +95,12 @@ impl Events {
             match self.socket.recv(&mut self.buffer).await {
                 Ok(()) => {
                     let heard = read(&self.buffer, table, self.own);
-                    if heard.changed {
+                    if heard.is_news() {
                         return Ok(heard);
                     }
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    return Ok(Heard { changed: true, links: Vec::new() });
+                    return Ok(Heard::overrun());
                 }
                 Err(error) => return Err(error),
             }
@@ -112,16 +131,29 @@ fn others(own: u32) -> [SockFilter; 4] {
     ]
 }
 
-/// Changed, unless every message of the datagram is surely about something else.
+/// Changed, unless every message of the datagram is surely about something else, or says all itself.
 fn read(datagram: &[u8], table: u32, own: u32) -> Heard {
     let mut heard = Heard::default();
     for message in messages(datagram).filter(|message| message.port != own && !elsewhere(message, table)) {
+        if let Some(route) = removed(&message, table) {
+            heard.removed.push(route);
+            continue;
+        }
         heard.changed = true;
         if [RTM_NEWLINK, RTM_DELLINK].contains(&message.kind) {
             heard.links.extend(link::read(message.payload, message.kind == RTM_DELLINK));
         }
     }
     heard
+}
+
+/// The route of ours whose removal a message tells of.
+fn removed(message: &Message<'_>, table: u32) -> Option<KernelRoute> {
+    let ours = message.kind == RTM_DELROUTE && message.payload.get(PROTOCOL_OFFSET) == Some(&PROTOCOL);
+    match ours.then(|| super::parse(message.kind, message.payload))? {
+        Some(RouteNetlinkMessage::DelRoute(message)) => route(&message, table),
+        _ => None,
+    }
 }
 
 /// True for routes of other tables.
@@ -134,14 +166,40 @@ fn elsewhere(message: &Message<'_>, table: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fib::plan::Target;
 
     fn message(kind: u16, port: u32, table: u8) -> Vec<u8> {
         let mut bytes = 28_u32.to_ne_bytes().to_vec();
         bytes.extend(kind.to_ne_bytes());
         bytes.extend([0; 6]);
         bytes.extend(port.to_ne_bytes());
-        bytes.extend([2, 24, 0, 0, table, 73, 0, 1, 0, 0, 0, 0]);
+        bytes.extend([2, 24, 0, 0, table, 4, 0, 1, 0, 0, 0, 0]);
         bytes
+    }
+
+    /// 10.20.0.0/24 of this protocol, out of interface 7.
+    fn removal(protocol: u8, port: u32) -> Vec<u8> {
+        let mut bytes = message(RTM_DELROUTE, port, 254);
+        bytes[21] = protocol;
+        bytes.extend([8, 0, 1, 0, 10, 20, 0, 0, 8, 0, 4, 0]);
+        bytes.extend(7_u32.to_ne_bytes());
+        let length = u32::try_from(bytes.len()).unwrap();
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_removal_of_ours_says_which() {
+        let heard = read(&removal(PROTOCOL, 1), 254, 9);
+        assert!(!heard.changed);
+        assert_eq!(heard.removed.len(), 1);
+        assert_eq!(heard.removed[0].prefix, "10.20.0.0/24".parse().unwrap());
+        assert_eq!(heard.removed[0].target, Target::Device(7));
+        assert_eq!(read(&removal(PROTOCOL, 9), 254, 9), Heard::default(), "our own doing");
+        assert_eq!(read(&removal(4, 1), 254, 9), Heard::overrun(), "another's route is read");
+        let both = [removal(PROTOCOL, 1), message(RTM_NEWROUTE, 1, 254)].concat();
+        let heard = read(&both, 254, 9);
+        assert!(heard.changed && heard.removed.len() == 1);
     }
 
     #[test]

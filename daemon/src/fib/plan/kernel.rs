@@ -71,7 +71,7 @@ impl Kernel {
     pub fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Add(new) => self.insert(new),
-            Operation::Delete(old) => self.remove(old),
+            Operation::Delete(old) => drop(self.remove(old)),
             Operation::Replace { old, new } => {
                 self.remove(old);
                 self.insert(new);
@@ -103,13 +103,16 @@ impl Kernel {
         })
     }
 
-    fn remove(&mut self, route: KernelRoute) {
+    /// Notes that a route is gone. False if it was not known to be there.
+    pub fn remove(&mut self, route: KernelRoute) -> bool {
         let prefix = route.prefix;
-        let Some(there) = self.routes.get_mut(prefix) else { return };
+        let Some(there) = self.routes.get_mut(prefix) else { return false };
         let way = Way::from(route);
+        let known = there.as_slice().iter().any(|other| **other == way);
         if there.remove(&way) {
             self.routes.remove(prefix);
         }
+        known
     }
 
     fn way(&mut self, way: Way) -> Arc<Way> {
