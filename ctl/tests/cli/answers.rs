@@ -23,6 +23,7 @@ pub(crate) fn from_now(seconds: i64) -> i64 {
 /// Everything up.
 pub(crate) fn healthy() -> Answers {
     Answers {
+        drain: Vec::new(),
         status: status(),
         peers: ListPeersResponse { peers: vec![peer_up(), peer_down()] },
         tunnel: tunnel(),
