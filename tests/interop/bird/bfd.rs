@@ -34,7 +34,11 @@ fn comes_up_and_fails(mut rig: Rig) {
         Ok(())
     });
     rig.bird.freeze();
-    rig.wait_neighbor_says("last_error", "BFD Down");
+    rig.until("Cease/BFD Down", |node, _| {
+        let sent = node.log_text().contains("neighbor=theirs sent=true notification=Cease/BFD Down");
+        ensure!(sent, "not sent");
+        Ok(())
+    });
     let down = session(&rig.ours).unwrap();
     assert_eq!((&down["state"], &down["failures"]), (&"Down".into(), &1.into()), "{down:#}");
     let peer = rig.ours.peers().unwrap().remove(0);
