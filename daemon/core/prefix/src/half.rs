@@ -23,8 +23,12 @@ pub(crate) struct Half<K, V> {
 
 impl<K: Key, V> Half<K, V> {
     pub(crate) fn new(seed: Seed) -> Self {
+        Self::with_capacity(0, seed)
+    }
+
+    pub(crate) fn with_capacity(capacity: usize, seed: Seed) -> Self {
         Self {
-            entries: HashMap::with_hasher(seed.hasher()),
+            entries: HashMap::with_capacity_and_hasher(capacity, seed.hasher()),
             lengths: vec![0; usize::from(K::BITS) + 1].into(),
         }
     }
@@ -61,6 +65,16 @@ impl<K: Key, V> Half<K, V> {
         let old = self.entries.remove(&key);
         self.lengths[usize::from(key.length())] -= usize::from(old.is_some());
         old
+    }
+
+    /// See [`crate::PrefixTable::take_if`].
+    pub(crate) fn take_if(&mut self, key: K, goes: impl FnOnce(&mut V) -> bool) -> Option<V> {
+        let Entry::Occupied(mut entry) = self.entries.entry(key) else { return None };
+        if !goes(entry.get_mut()) {
+            return None;
+        }
+        self.lengths[usize::from(key.length())] -= 1;
+        Some(entry.remove())
     }
 
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(IpNet, &mut V) -> bool) {

@@ -22,6 +22,11 @@ impl<V> PrefixTable<V> {
         Self { v4: Half::new(seed), v6: Half::new(seed) }
     }
 
+    /// An empty table with room for this many IPv4 prefixes, so that it does not grow while they come.
+    pub fn with_capacity(capacity: usize, seed: Seed) -> Self {
+        Self { v4: Half::with_capacity(capacity, seed), v6: Half::new(seed) }
+    }
+
     /// How many prefixes it holds.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
@@ -74,6 +79,14 @@ impl<V> PrefixTable<V> {
         match prefix.into() {
             Either::V4(key) => self.v4.remove(key),
             Either::V6(key) => self.v6.remove(key),
+        }
+    }
+
+    /// Takes a prefix out if `goes` says so, who may change its value otherwise; one search for both.
+    pub fn take_if(&mut self, prefix: IpNet, goes: impl FnOnce(&mut V) -> bool) -> Option<V> {
+        match prefix.into() {
+            Either::V4(key) => self.v4.take_if(key, goes),
+            Either::V6(key) => self.v6.take_if(key, goes),
         }
     }
 

@@ -13,6 +13,7 @@ enum Step {
     Insert(IpNet, u32),
     GetOrInsert(IpNet, u32),
     Remove(IpNet),
+    TakeIfEven(IpNet),
     RetainEven,
     Shrink,
     Clear,
@@ -40,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (prefix(), any::<u32>()).prop_map(|(prefix, value)| Step::Insert(prefix, value)),
         4 => (prefix(), any::<u32>()).prop_map(|(prefix, value)| Step::GetOrInsert(prefix, value)),
         4 => prefix().prop_map(Step::Remove),
+        4 => prefix().prop_map(Step::TakeIfEven),
         1 => Just(Step::RetainEven),
         1 => Just(Step::Shrink),
         1 => Just(Step::Clear),
@@ -56,6 +58,15 @@ fn take(step: Step, table: &mut PrefixTable<u32>, model: &mut BTreeMap<IpNet, u3
             assert_eq!(*table.get_or_insert_with(prefix, || value), expected);
         }
         Step::Remove(prefix) => assert_eq!(table.remove(prefix), model.remove(&prefix.trunc())),
+        Step::TakeIfEven(prefix) => {
+            let even = |value: &mut u32| value.is_multiple_of(2);
+            let expected = if model.get(&prefix.trunc()).is_some_and(|value| value.is_multiple_of(2)) {
+                model.remove(&prefix.trunc())
+            } else {
+                None
+            };
+            assert_eq!(table.take_if(prefix, even), expected);
+        }
         Step::RetainEven => {
             table.retain(|_, value| value.is_multiple_of(2));
             model.retain(|_, value| value.is_multiple_of(2));

@@ -49,13 +49,26 @@ impl Changes {
         self.other.forget(read.other);
     }
 
+    /// True if a reader at this place has not read of all prefixes that were lost.
+    pub(super) fn any_lost(&self, cursor: Cursor) -> bool {
+        self.lost.unread(cursor.lost) > 0
+    }
+
     /// Moves a place over the next lost prefixes, at most `count`; returns them.
-    pub(super) fn read_lost(&self, place: &mut u64, count: usize) -> impl Iterator<Item = IpNet> {
+    pub(super) fn read_lost<'a>(
+        &'a self,
+        place: &mut u64,
+        count: usize,
+    ) -> impl Iterator<Item = IpNet> + use<'a> {
         self.lost.read(place, count)
     }
 
     /// Moves a place over the next others.
-    pub(super) fn read_other(&self, place: &mut u64, count: usize) -> impl Iterator<Item = IpNet> {
+    pub(super) fn read_other<'a>(
+        &'a self,
+        place: &mut u64,
+        count: usize,
+    ) -> impl Iterator<Item = IpNet> + use<'a> {
         self.other.read(place, count)
     }
 }
@@ -81,7 +94,7 @@ impl Journal {
             .map_or(usize::MAX, |index| index.min(self.entries.len()))
     }
 
-    fn read(&self, place: &mut u64, count: usize) -> impl Iterator<Item = IpNet> {
+    fn read<'a>(&'a self, place: &mut u64, count: usize) -> impl Iterator<Item = IpNet> + use<'a> {
         let first = self.index(*place);
         let last = self.entries.len().min(first.saturating_add(count));
         *place = self.start + last as u64;

@@ -155,7 +155,7 @@ impl AdjOut {
                 return Ok(false);
             }
         }
-        if self.stage.withdrawals.iter().any(|family| !family.is_empty()) {
+        if self.stage.has_withdrawals() {
             return self.encode_withdrawals(out).map(|()| true);
         }
         match self.marks.pop_front() {
@@ -167,12 +167,13 @@ impl AdjOut {
     /// Looks at the next window. False: there is none.
     fn look(&mut self, changes: &Changes, wanted: &mut dyn FnMut(IpNet, &mut Vec<Sent>)) -> bool {
         self.stage = Stage::new(changes.end());
-        let mut lost: Vec<_> = changes.read_lost(&mut self.cursor.lost, WINDOW).collect();
-        let any_lost = !lost.is_empty();
-        // What it does not hold it need not lose. If there is a path again, the other journal says so.
-        lost.retain(|prefix| self.told.holds(*prefix));
-        let window = if any_lost { lost } else { std::mem::take(&mut self.again) };
-        if any_lost || !window.is_empty() {
+        if changes.any_lost(self.cursor) {
+            let lost = changes.read_lost(&mut self.cursor.lost, WINDOW);
+            self.withdraw_lost(lost, wanted);
+            return true;
+        }
+        let window = std::mem::take(&mut self.again);
+        if !window.is_empty() {
             self.compare(&window, false, wanted);
             return true;
         }
@@ -197,45 +198,74 @@ impl AdjOut {
     fn compare(&mut self, window: &[IpNet], forced: bool, wanted: &mut dyn FnMut(IpNet, &mut Vec<Sent>)) {
         let mut paths = Vec::new();
         // What changed twice is in the journal twice.
-        let mut seen = PrefixTable::new(self.seed);
+        let mut seen = PrefixTable::with_capacity(window.len(), self.seed);
         for prefix in window.iter().filter(|prefix| seen.insert(**prefix, ()).is_none()) {
             paths.clear();
             wanted(*prefix, &mut paths);
-            let held = self.told.paths(*prefix);
-            for (path_id, _) in held.clone().filter(|(id, _)| !paths.iter().any(|(wanted, _)| wanted == id)) {
-                self.stage.withdraw(Nlri { prefix: *prefix, path_id });
+            self.compare_one(*prefix, &paths, forced);
+        }
+    }
+
+    fn compare_one(&mut self, prefix: IpNet, wanted: &[Sent], forced: bool) {
+        self.stage_withdrawals(prefix, wanted);
+        for (path_id, attributes) in wanted {
+            let nlri = Nlri { prefix, path_id: *path_id };
+            let held =
+                self.told.paths(prefix).find(|(id, _)| id == path_id).map(|(_, attributes)| attributes);
+            if held == Some(attributes) && !forced {
+                continue;
             }
-            for (path_id, attributes) in &paths {
-                let nlri = Nlri { prefix: *prefix, path_id: *path_id };
-                let held = held.clone().find(|(id, _)| id == path_id).map(|(_, attributes)| attributes);
-                if held == Some(attributes) && !forced {
-                    continue;
-                }
-                if held.is_some() || room(&self.told, &self.stage, self.limit, Family::of(prefix)) > 0 {
-                    self.stage.announce(nlri, attributes, held.is_none());
-                } else {
-                    self.held_back = Some(Family::of(prefix));
-                }
+            if held.is_some() || room(&self.told, &self.stage, self.limit, Family::of(&prefix)) > 0 {
+                self.stage.announce(nlri, attributes, held.is_none());
+            } else {
+                self.held_back = Some(Family::of(&prefix));
             }
         }
+    }
+
+    /// Prefixes that lost their last path. What the peer does not hold it need not lose, and if there is a path again, the other journal
+    /// says so.
+    fn withdraw_lost(
+        &mut self,
+        lost: impl Iterator<Item = IpNet>,
+        wanted: &mut dyn FnMut(IpNet, &mut Vec<Sent>),
+    ) {
+        let mut paths = Vec::new();
+        for prefix in lost {
+            if !self.told.holds(prefix) {
+                continue;
+            }
+            paths.clear();
+            wanted(prefix, &mut paths);
+            if paths.is_empty() {
+                self.stage_withdrawals(prefix, &[]);
+            }
+        }
+    }
+
+    /// Of the paths that the peer holds those that it should not.
+    fn stage_withdrawals(&mut self, prefix: IpNet, wanted: &[Sent]) {
+        let stage = &mut self.stage;
+        let keep = |id: u32| wanted.iter().any(|(wanted, _)| *wanted == id);
+        self.told.take(prefix, keep, |path_id, held| stage.withdraw(Nlri { prefix, path_id }, held));
     }
 
     /// What was looked at and not sent has to be looked at again.
     fn unstage(&mut self) {
         let stage = std::mem::take(&mut self.stage);
+        let dumped = stage.dumped;
+        let prefixes = stage.give_up(&mut self.told);
         match self.dumps.current() {
-            Some(dump) if stage.dumped => dump.put_back(stage.prefixes()),
-            _ => self.again.extend(stage.prefixes()),
+            Some(dump) if dumped => dump.put_back(prefixes.into_iter()),
+            _ => self.again.extend(prefixes),
         }
     }
 
     fn encode_withdrawals(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let [v4, v6] = &mut self.stage.withdrawals;
-        let batch = if v4.is_empty() { v6 } else { v4 };
-        let count = encode_withdrawal(batch, &self.format.encoding, out)?;
-        for nlri in batch.drain(..count) {
-            self.told.remove(nlri.prefix, nlri.path_id);
-        }
+        let batch = if v4.nlri.is_empty() { v6 } else { v4 };
+        let count = encode_withdrawal(&batch.nlri, &self.format.encoding, out)?;
+        batch.sent(count);
         Ok(())
     }
 
@@ -250,13 +280,15 @@ impl AdjOut {
         }
         for nlri in done {
             let new = if encoded.is_ok() {
-                self.told.insert(nlri.prefix, nlri.path_id, &attributes)
+                self.told.insert(nlri.prefix, nlri.path_id, Arc::clone(&attributes))
             } else {
                 !self.told.contains(nlri.prefix, nlri.path_id)
             };
             self.stage.new[Family::of(&nlri.prefix).index()] -= usize::from(new);
-            if encoded.is_err() && !new {
-                self.stage.withdraw(nlri);
+            if encoded.is_err()
+                && let Some(held) = self.told.remove(nlri.prefix, nlri.path_id)
+            {
+                self.stage.withdraw(nlri, held);
             }
         }
         encoded.map(|_| ())

@@ -48,8 +48,7 @@ impl Told {
     }
 
     /// True if the path is new.
-    pub(super) fn insert(&mut self, prefix: IpNet, path_id: u32, attributes: &Arc<Attributes>) -> bool {
-        let attributes = Arc::clone(attributes);
+    pub(super) fn insert(&mut self, prefix: IpNet, path_id: u32, attributes: Arc<Attributes>) -> bool {
         let new = if self.is_add_path(prefix) {
             let paths = self.several.get_or_insert_with(prefix, Vec::new);
             let known = paths.iter().position(|(id, _)| *id == path_id);
@@ -65,20 +64,38 @@ impl Told {
         new
     }
 
-    pub(super) fn remove(&mut self, prefix: IpNet, path_id: u32) {
-        let was_there = if self.is_add_path(prefix) {
-            let Some(paths) = self.several.get_mut(prefix) else { return };
-            let before = paths.len();
-            paths.retain(|(id, _)| *id != path_id);
-            let removed = paths.len() < before;
+    /// Takes the paths to a prefix out whose identifier is not to be kept.
+    pub(super) fn take(
+        &mut self,
+        prefix: IpNet,
+        keep: impl Fn(u32) -> bool,
+        mut taken: impl FnMut(u32, Arc<Attributes>),
+    ) {
+        if self.is_add_path(prefix) {
+            let ids: Vec<u32> = self.paths(prefix).map(|(id, _)| id).filter(|id| !keep(*id)).collect();
+            for id in ids {
+                self.remove(prefix, id).into_iter().for_each(|attributes| taken(id, attributes));
+            }
+        } else if !keep(0) {
+            self.remove(prefix, 0).into_iter().for_each(|attributes| taken(0, attributes));
+        }
+    }
+
+    /// Takes a path out; what it was.
+    pub(super) fn remove(&mut self, prefix: IpNet, path_id: u32) -> Option<Arc<Attributes>> {
+        let removed = if self.is_add_path(prefix) {
+            let paths = self.several.get_mut(prefix)?;
+            let place = paths.iter().position(|(id, _)| *id == path_id)?;
+            let (_, attributes) = paths.remove(place);
             if paths.is_empty() {
                 self.several.remove(prefix);
             }
-            removed
+            attributes
         } else {
-            self.one.remove(prefix).is_some()
+            self.one.remove(prefix)?
         };
-        self.counts[Family::of(&prefix).index()] -= usize::from(was_there);
+        self.counts[Family::of(&prefix).index()] -= 1;
+        Some(removed)
     }
 
     /// Gives the memory of what was removed back.

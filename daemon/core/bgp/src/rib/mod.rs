@@ -164,21 +164,26 @@ impl Rib {
 
     /// Takes a path of a source out; `None` is ourselves.
     pub fn withdraw(&mut self, prefix: IpNet, peer: Option<PeerId>, path_id: u32) -> Change {
-        let Some(dest) = self.table.get_mut(prefix) else { return Change::None };
+        let Self { table, tally, multipath, removed, .. } = self;
         let is_it = |path: &Path| path.received_id() == path_id && path.is_of(peer);
-        if !dest.paths().iter().any(is_it) {
-            return Change::None;
-        }
-        self.tally.forget(prefix, dest.paths());
-        self.removed += 1;
-        let before = best_key(dest.paths());
-        if !dest.retain(|path| !is_it(path)) {
-            self.table.remove(prefix);
-            return changed(before, None);
-        }
-        decision::decide(dest.paths_mut(), self.multipath);
-        self.tally.count(prefix, dest.paths());
-        changed(before, best_key(dest.paths()))
+        let mut change = Change::None;
+        table.take_if(prefix, |dest| {
+            if !dest.paths().iter().any(is_it) {
+                return false;
+            }
+            tally.forget(prefix, dest.paths());
+            *removed += 1;
+            let before = best_key(dest.paths());
+            if !dest.retain(|path| !is_it(path)) {
+                change = changed(before, None);
+                return true;
+            }
+            decision::decide(dest.paths_mut(), *multipath);
+            tally.count(prefix, dest.paths());
+            change = changed(before, best_key(dest.paths()));
+            false
+        });
+        change
     }
 
     /// Takes everything of a peer out that is of these families; returns what changed.

@@ -18,8 +18,9 @@ use crate::{
     wire::{Attributes, Encoding, Peering},
 };
 
-/// Bytes after which [`Speaker::poll_transmit`] leaves the rest for the next call.
-const TRANSMIT_BATCH: usize = 16 * 1024;
+/// Bytes after which [`Speaker::poll_transmit`] leaves the rest for the next call: more than most windows of the Adj-RIB-Out take, since
+/// what is left of a window may have to be looked at again.
+const TRANSMIT_BATCH: usize = 64 * 1024;
 /// Lines of the journal that a peer may leave unread, whatever the size of the table.
 const JOURNAL: usize = 16 * 1024;
 
