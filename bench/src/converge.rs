@@ -7,7 +7,9 @@
 //! ```
 
 mod config;
+mod down;
 mod events;
+mod flood;
 mod flow;
 mod kernel;
 mod rig;
@@ -47,7 +49,7 @@ pub(crate) struct Options {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "silent-300,silent-100,carrier,kill,leave,restart"
+        default_value = "silent-300,silent-100,reaction,carrier,kill,leave,restart,flood"
     )]
     events: Vec<Event>,
     /// How often each of it happens to each program.
@@ -75,6 +77,8 @@ pub(crate) enum Event {
     /// The same with BFD 100 ms x 3.
     #[value(name = "silent-100")]
     Silent100,
+    /// As `silent-100`, but timed from BFD's word, and until the kernel's routes are others.
+    Reaction,
     /// The cable to the first router is pulled.
     Carrier,
     /// The first router's speaker is killed; the router forwards on.
@@ -83,14 +87,16 @@ pub(crate) enum Event {
     Leave,
     /// The speaker under test is killed and started again, with graceful restart.
     Restart,
+    /// A million prefixes come to a speaker that has one processor; once, whatever `--times` says.
+    Flood,
 }
 
 impl Event {
     /// What the sessions have meanwhile.
     fn extra(self) -> Extra {
         match self {
-            Self::Silent300 => Extra::Bfd(300),
-            Self::Silent100 => Extra::Bfd(100),
+            Self::Silent300 | Self::Flood => Extra::Bfd(300),
+            Self::Silent100 | Self::Reaction => Extra::Bfd(100),
             Self::Carrier | Self::Kill | Self::Leave => Extra::Nothing,
             Self::Restart => Extra::GracefulRestart,
         }
@@ -105,11 +111,13 @@ impl Event {
             Self::Silent100 => {
                 &[(Figure::Silent100, 0.5), (Figure::Silent100P99, 0.99), (Figure::Silent100Max, 1.0)]
             }
+            Self::Reaction => &[(Figure::Reaction, 0.5), (Figure::ReactionMax, 1.0)],
             Self::Carrier => &[(Figure::Carrier, 0.5), (Figure::CarrierMax, 1.0)],
             Self::Kill => &[(Figure::Killed, 0.5), (Figure::KilledMax, 1.0)],
             // No packet may be lost, not even once.
             Self::Leave => &[(Figure::LeaveLost, 1.0)],
             Self::Restart => &[(Figure::RestartLost, 1.0)],
+            Self::Flood => &[(Figure::FloodLost, 1.0)],
         }
     }
 }
@@ -157,7 +165,8 @@ fn all(plan: &Plan) -> Result<Vec<(Name, Samples)>> {
                 note(&format!(" {} {value:.*} {};", figure.title(), figure.decimals(), figure.unit()));
                 samples.entry(figure).or_default().push(value);
             };
-            let measured = events::measure(*event, plan.times, contender, Path::new(DIRECTORY), &mut take);
+            let times = if *event == Event::Flood { 1 } else { plan.times };
+            let measured = events::measure(*event, times, contender, Path::new(DIRECTORY), &mut take);
             note("\n");
             measured.with_context(|| format!("{event:?}, {name}"))?;
         }

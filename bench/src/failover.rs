@@ -5,6 +5,7 @@
 
 mod flow;
 mod rig;
+mod watch;
 
 use std::{path::Path, thread, time::Duration};
 
@@ -15,6 +16,7 @@ use isthmusd::{lifecycle::CancellationToken, tunnel};
 use self::{
     flow::{Arrival, Flows, Receiver, now},
     rig::Rig,
+    watch::Watch,
 };
 use crate::{contender::Contender, figure::Figure, plan::Plan, summary::quantile, tunnel::LIMIT};
 
@@ -25,6 +27,8 @@ pub(crate) const REPETITIONS: u32 = 100;
 
 /// How long a marked peer is watched for packets that it should not get.
 const WATCH: Duration = Duration::from_millis(20);
+/// How often a peer is silenced in a round, for BFD to mark it down.
+const SILENCES: usize = 10;
 const MILLISECOND: f64 = 1e6;
 
 /// What one mark did.
@@ -46,28 +50,34 @@ pub(crate) fn round(
     note: &mut dyn FnMut(Figure, f64),
 ) -> Result<()> {
     let rig = Rig::build(contender, &plan.config, dir)?;
-    let failovers = rig.near().run(|| near(&rig))?.map_err(|error| rig.blame(&error))?;
+    let (failovers, reactions) = rig.near().run(|| near(&rig))?.map_err(|error| rig.blame(&error))?;
     let times: Vec<f64> = failovers.iter().map(|failover| failover.took as f64 / MILLISECOND).collect();
     for (figure, share) in [(Figure::Failover, 0.5), (Figure::FailoverP99, 0.99), (Figure::FailoverMax, 1.0)]
     {
         note(figure, quantile(&times, share).context("nothing was measured")?);
     }
     note(Figure::FailoverStrays, failovers.iter().map(|failover| failover.strays as f64).sum());
+    for (figure, share) in [(Figure::FailoverBfd, 0.5), (Figure::FailoverBfdMax, 1.0)] {
+        note(figure, quantile(&reactions, share).context("nothing was silent")?);
+    }
     Ok(())
 }
 
 /// In the near namespace: starts the tunnel there, and ends it.
-fn near(rig: &Rig) -> Result<Vec<Failover>> {
+fn near(rig: &Rig) -> Result<(Vec<Failover>, Vec<f64>)> {
     // One more thread, which serves the tunnel's control task while this one measures.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let start = tunnel::start(rig.config()?, rig::board()?, CancellationToken::new());
     let handle = runtime.block_on(start).context("starting the near end")?;
-    let result = rig.lead_prefixes_into_tunnel().and_then(|()| measure(rig, &handle));
+    let result = rig.lead_prefixes_into_tunnel().and_then(|()| {
+        let watch = runtime.block_on(Watch::start(&handle))?;
+        measure(rig, &handle, &watch)
+    });
     runtime.block_on(handle.stop());
     result
 }
 
-fn measure(rig: &Rig, handle: &tunnel::Handle) -> Result<Vec<Failover>> {
+fn measure(rig: &Rig, handle: &tunnel::Handle, watch: &Watch) -> Result<(Vec<Failover>, Vec<f64>)> {
     wait::until_true("both far ends to answer", LIMIT, || {
         handle.peers().iter().all(|peer| peer.state == tunnel::State::Up)
     })?;
@@ -79,7 +89,30 @@ fn measure(rig: &Rig, handle: &tunnel::Handle) -> Result<Vec<Failover>> {
         let done = failover(handle, &flows, &receivers, end);
         failovers.push(done.with_context(|| format!("repetition {repetition}"))?);
     }
-    Ok(failovers)
+    let reactions = (0..SILENCES).map(|number| {
+        let done = reaction(rig, watch, &flows, &receivers, number % 2);
+        done.with_context(|| format!("silence {number}"))
+    });
+    Ok((failovers, reactions.collect::<Result<_>>()?))
+}
+
+/// Silences the far end that carries flow `end`: milliseconds from BFD's verdict to the flow's first packet at the other.
+fn reaction(rig: &Rig, watch: &Watch, flows: &Flows, receivers: &[Receiver; 2], end: usize) -> Result<f64> {
+    let other = &receivers[1 - end];
+    flows.select(end);
+    let since = now();
+    let there = |arrival: &Arrival| arrival.flow == end && arrival.sent >= since;
+    wait_for(&receivers[end], "the flow where it belongs", there)?;
+    other.take();
+    watch.forget();
+    rig.silence(end)?;
+    let dead = watch.dead()?;
+    let first = wait_for(other, "the flow at the other end", there)?;
+    receivers[end].take();
+    rig.heal(end)?;
+    watch.alive()?;
+    ensure!(first.at >= dead, "the flow was at the other end before BFD said so");
+    Ok((first.at - dead) as f64 / MILLISECOND)
 }
 
 /// Marks the far end down that carries flow `end`.

@@ -44,6 +44,10 @@ pub(crate) enum Figure {
     FailoverMax,
     /// Packets that were sent after the mark and went to the marked peer nevertheless, over all repetitions.
     FailoverStrays,
+    /// From BFD's verdict on a peer to the first packet of its flow at another one, half of them are shorter.
+    FailoverBfd,
+    /// The same, the longest.
+    FailoverBfdMax,
     /// From the first octet of 10,000 announcements to the last of them at the far side of one node.
     Load10k,
     /// The same of 100,000.
@@ -82,6 +86,10 @@ pub(crate) enum Figure {
     Silent100P99,
     /// The same, the longest.
     Silent100Max,
+    /// From BFD's word that a path is down to the last of 1,000 kernel routes on the other next hop, half of them are shorter.
+    Reaction,
+    /// The same, the longest.
+    ReactionMax,
     /// From the loss of carrier to the last of 1,000 kernel routes on the other next hop, half of them are shorter.
     Carrier,
     /// The same, the longest.
@@ -94,6 +102,8 @@ pub(crate) enum Figure {
     LeaveLost,
     /// Packets lost while the speaker is killed and started again, with graceful restart.
     RestartLost,
+    /// Sessions that ended while a million prefixes came, on one processor.
+    FloodLost,
 }
 
 impl Figure {
@@ -127,6 +137,8 @@ impl Figure {
             Self::FailoverP99 => ("failover, p99", "ms"),
             Self::FailoverMax => ("failover, longest", "ms"),
             Self::FailoverStrays => ("sent to a peer that is down", "packets"),
+            Self::FailoverBfd => ("failover after BFD's verdict, median", "ms"),
+            Self::FailoverBfdMax => ("failover after BFD's verdict, longest", "ms"),
             Self::Load10k => ("10k prefixes through one node", "ms"),
             Self::Load100k => ("100k prefixes through one node", "ms"),
             Self::Load500k => ("500k prefixes through one node", "ms"),
@@ -146,12 +158,15 @@ impl Figure {
             Self::Silent100 => ("silent cut, BFD 100 ms x 3, median", "ms"),
             Self::Silent100P99 => ("silent cut, BFD 100 ms x 3, p99", "ms"),
             Self::Silent100Max => ("silent cut, BFD 100 ms x 3, longest", "ms"),
+            Self::Reaction => ("BFD down, 1k kernel routes moved, median", "ms"),
+            Self::ReactionMax => ("BFD down, 1k kernel routes moved, longest", "ms"),
             Self::Carrier => ("carrier lost, 1k kernel routes moved, median", "ms"),
             Self::CarrierMax => ("carrier lost, 1k kernel routes moved, longest", "ms"),
             Self::Killed => ("neighbor killed, 1k kernel routes moved, median", "ms"),
             Self::KilledMax => ("neighbor killed, 1k kernel routes moved, longest", "ms"),
             Self::LeaveLost => ("lost while the neighbor is shut down", "packets"),
             Self::RestartLost => ("lost while the speaker is killed and restarted", "packets"),
+            Self::FloodLost => ("1M prefixes on one processor, sessions lost", "sessions"),
         }
     }
 
@@ -165,7 +180,7 @@ impl Figure {
         match self.unit() {
             "Gb/s" | "s/Gbit" | "% of a core" => 2,
             "ms" => 3,
-            "per 10 s" | "packets" | "B" => 0,
+            "per 10 s" | "packets" | "sessions" | "B" => 0,
             _ => 1,
         }
     }

@@ -1,6 +1,9 @@
 //! Two hosts on one cable, and what each of them is to be told about the other.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use ipnet::IpNet;
@@ -70,6 +73,8 @@ pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     /// Whether it is to be sent a keepalive every 25 s.
     pub(crate) keepalive: bool,
+    /// Whether BFD watches the path to it, and how often.
+    pub(crate) bfd: Option<Duration>,
 }
 
 /// One end's share of the configuration.
@@ -95,7 +100,7 @@ impl Side {
         let peer = |index: usize| -> Result<Peer> {
             let endpoint = SocketAddr::new(OUTER[index].parse()?, TUNNEL_PORT);
             let public = keys[index].public.clone();
-            Ok(Peer { public, endpoint, address: INNER[index].parse()?, keepalive: false })
+            Ok(Peer { public, endpoint, address: INNER[index].parse()?, keepalive: false, bfd: None })
         };
         let (to_far, to_near) = (peer(1)?, peer(0)?);
         let mut peers = vec![to_far.clone()];
@@ -125,6 +130,7 @@ pub(crate) fn stranger(number: u32) -> Result<Peer> {
         endpoint: SocketAddr::new(endpoint.into(), TUNNEL_PORT),
         address: address.into(),
         keepalive: number.is_multiple_of(2),
+        bfd: None,
     })
 }
 

@@ -23,6 +23,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::{feed::Feed, measure::with_feeder, session::Ends};
 use crate::{
     contender::{self, Contender, Name, Wanted},
     figure::{Figure, Samples},

@@ -143,7 +143,10 @@ fn every_step_holds() {
     let Some(_alone) = alone() else { return };
     let (code, said) = Demo::start(&["demo"]).end(LIMIT);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("8/8 leave") && said.contains("every step held"), "{said}");
+    assert!(said.contains("9/9 leave") && said.contains("every step held"), "{said}");
+    for blow in ["lost the internet without a word; ", "was killed; "] {
+        assert!(said.contains(blow), "{said}");
+    }
     nothing_runs();
 }
 
@@ -152,12 +155,12 @@ fn the_death_of_a_daemon_is_a_clear_failure() {
     let Some(_alone) = alone() else { return };
     // Each node, and each step in which daemons run.
     for (step, node) in [
-        ("4/8 traffic", "azure-gw1"),
-        ("4/8 traffic", "aws-host"),
-        ("5/8 mutual TLS", "onprem-gw1"),
-        ("6/8 failover", "aws-gw1"),
-        ("6/8 failover", "aws-gw2"),
-        ("6/8 failover", "azure-gw1"),
+        ("4/9 traffic", "azure-gw1"),
+        ("4/9 traffic", "aws-host"),
+        ("5/9 mutual TLS", "onprem-gw1"),
+        ("7/9 failover", "aws-gw1"),
+        ("7/9 failover", "aws-gw2"),
+        ("6/9 silent loss", "azure-gw1"),
     ] {
         let mut demo = Demo::start(&["demo"]);
         demo.wait_for(&format!("{step}: "));
@@ -165,7 +168,7 @@ fn the_death_of_a_daemon_is_a_clear_failure() {
         blames(demo, node);
     }
     let mut demo = Demo::start(&["demo"]);
-    demo.wait_for("3/8 daemons: ");
+    demo.wait_for("3/9 daemons: ");
     let pid = wait::until("the daemon's start", SOON, || {
         anyhow::Context::context(demo.daemon("onprem-gw1"), "not yet")
     });
@@ -184,7 +187,7 @@ fn blames(demo: Demo, node: &str) {
 #[test]
 fn a_daemon_that_hangs_is_named() {
     let Some(_alone) = alone() else { return };
-    for step in ["4/8 traffic", "5/8 mutual TLS", "6/8 failover"] {
+    for step in ["4/9 traffic", "5/9 mutual TLS", "7/9 failover"] {
         let mut demo = Demo::start(&["demo"]);
         demo.wait_for(&format!("{step}: "));
         kill(Pid::from_raw(demo.daemon("azure-gw1").unwrap().cast_signed()), Signal::SIGSTOP).unwrap();
@@ -208,7 +211,7 @@ fn a_machine_without_a_tun_device_is_told_at_the_first_step() {
     command.env(TOKEN, std::process::id().to_string());
     let (code, said) = Demo::spawn(command).end(LIMIT);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("1/8 network: FAILED") && !said.contains("2/8"), "{said}");
+    assert!(said.contains("1/9 network: FAILED") && !said.contains("2/9"), "{said}");
     assert!(said.contains("the daemons need /dev/net/tun") && said.contains("modprobe tun"), "{said}");
     nothing_runs();
 }
@@ -217,7 +220,7 @@ fn a_machine_without_a_tun_device_is_told_at_the_first_step() {
 fn an_interrupted_demo_leaves_nothing() {
     let Some(_alone) = alone() else { return };
     let mut demo = Demo::start(&["demo"]);
-    demo.wait_for("4/8 traffic: ");
+    demo.wait_for("4/9 traffic: ");
     assert!(demo.daemon("azure-gw1").is_some());
     kill(Pid::from_raw(demo.child.id().cast_signed()), Signal::SIGTERM).unwrap();
     let (code, said) = demo.end(SOON);
@@ -275,7 +278,7 @@ fn of_two_kept_labs_started_together_one_is_refused() {
     assert_eq!((kept, refused), (Some(0), Some(1)), "{guide}\n{why}");
     assert!(guide.contains("The lab is up"), "{guide}");
     assert!(why.contains("a lab is being started"), "{why}");
-    assert!(!why.contains("1/7"), "refused before anything is made: {why}");
+    assert!(!why.contains("1/8"), "refused before anything is made: {why}");
     assert!(with_runtime(runtime.path(), &["demo", "down"]).status().unwrap().success());
     nothing_runs();
 }
@@ -286,7 +289,7 @@ fn a_start_that_was_killed_stands_in_nobodys_way() {
     let runtime = tempfile::tempdir().unwrap();
     let _down = Down(runtime.path());
     let mut demo = Demo::spawn(with_runtime(runtime.path(), &["demo", "--keep"]));
-    demo.wait_for("3/7 daemons: ");
+    demo.wait_for("3/8 daemons: ");
     let down = || with_runtime(runtime.path(), &["demo", "down"]).output().unwrap();
     let refused = String::from_utf8(down().stderr).unwrap();
     assert!(refused.contains("a lab is being started"), "{refused}");

@@ -1,9 +1,15 @@
 //! The speaker under test in three languages, and the two routers that it stands before.
 
-use std::fmt::Write;
+use std::{fmt::Write, net::Ipv4Addr};
 
 use super::rig::{PREFIXES, ROUTERS, SPEAKER_ASN, prefix};
 use crate::contender::Name;
+
+/// Who floods, from the source.
+pub(super) const FLOODER_ASN: u32 = 4_200_000_003;
+/// The source, and the speaker's address towards it.
+pub(super) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(super) const SPEAKER_AT_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 /// What a session has beside routes. Never both: a BFD that dies with its daemon undoes a graceful restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +28,23 @@ pub(super) fn speaker(name: Name, extra: Extra) -> String {
         Name::Bird => bird(extra),
         Name::Frr => frr(extra),
         _ => isthmus(extra),
+    }
+}
+
+/// What lets [`speaker`] take a session from the flooder as well, behind its text.
+pub(super) fn flooder(name: Name) -> String {
+    match name {
+        Name::Bird => format!(
+            "protocol bgp flooder {{ local {SPEAKER_AT_SOURCE} as {SPEAKER_ASN}; neighbor {SOURCE} as {FLOODER_ASN}; \
+             passive; hold time 9; ipv4 {{ import all; export none; }}; }}\n"
+        ),
+        Name::Frr => format!(
+            " neighbor {SOURCE} remote-as {FLOODER_ASN}\n neighbor {SOURCE} passive\n neighbor {SOURCE} timers 3 9\n"
+        ),
+        _ => format!(
+            "[[bgp.neighbor]]\nname = \"flooder\"\naddress = \"{SOURCE}\"\nasn = {FLOODER_ASN}\nimport = \"all\"\n\
+             export = \"none\"\nmax_prefixes = 2000000\n"
+        ),
     }
 }
 

@@ -11,6 +11,8 @@ use isthmus_lab::router::Scope;
 
 use super::{
     Event, config,
+    down::Watch,
+    flood,
     flow::Flow,
     kernel::Kernel,
     rig::{PREFIXES, ROUTERS, Rig},
@@ -21,6 +23,8 @@ use crate::{contender::Contender, figure::Figure, subject::Subject, summary::qua
 const LIMIT: Duration = Duration::from_secs(60);
 /// After everything is as it was, so that BFD has its fast rate and BGP no timer of the last time.
 const SETTLING: Duration = Duration::from_secs(3);
+/// A flood takes longer.
+const FLOOD: Duration = Duration::from_secs(300);
 /// How long a killed speaker is gone.
 const GONE: Duration = Duration::from_secs(2);
 
@@ -59,8 +63,15 @@ pub(super) fn measure(
 impl Scene {
     fn set(event: Event, contender: &Contender, dir: &Path) -> Result<Self> {
         let rig = Rig::build(event.extra(), dir)?;
-        let text = config::speaker(contender.name, event.extra());
-        let subject = Subject::start(contender, Scope::Whole, &text, &rig.speaker, &dir.join("speaker"))?;
+        let mut text = config::speaker(contender.name, event.extra());
+        let at = dir.join("speaker");
+        let start = |text: &str| Subject::start(contender, Scope::Whole, text, &rig.speaker, &at);
+        let subject = if event == Event::Flood {
+            text += &config::flooder(contender.name);
+            flood::on_one_processor(|| start(&text))?
+        } else {
+            start(&text)?
+        };
         let kernel = Kernel::of(&rig.speaker)?;
         let flow = Flow::start(&rig.source, &rig.destination)?;
         Ok(Self { rig, subject, kernel, flow })
@@ -78,10 +89,12 @@ impl Scene {
     fn play(&mut self, event: Event) -> Result<f64> {
         match event {
             Event::Silent300 | Event::Silent100 => self.silent(),
+            Event::Reaction => self.reaction(),
             Event::Carrier => self.carrier(),
             Event::Kill => self.kill(),
             Event::Leave => self.leave(),
             Event::Restart => self.restart(),
+            Event::Flood => flood::flood(&self.rig, FLOOD).map(f64::from),
         }
     }
 
@@ -89,6 +102,16 @@ impl Scene {
         let silence = self.flow.silence(LIMIT, || self.rig.cut())?;
         self.rig.heal()?;
         Ok(silence.as_secs_f64() * 1e3)
+    }
+
+    /// From the speaker's word that the path is down.
+    fn reaction(&self) -> Result<f64> {
+        let watch = Watch::start(&self.rig.hosts[0], ROUTERS[0].speaker)?;
+        self.rig.cut()?;
+        let began = watch.wait(LIMIT)?;
+        let ended = self.kernel.until(PREFIXES, ROUTERS[1].address, LIMIT)?;
+        self.rig.heal()?;
+        Ok(ended.saturating_duration_since(began).as_secs_f64() * 1e3)
     }
 
     fn carrier(&self) -> Result<f64> {

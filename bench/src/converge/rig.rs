@@ -10,7 +10,7 @@ use isthmus_lab::{
     router::{Kind, Router},
 };
 
-use super::config::{self, Extra};
+use super::config::{self, Extra, SOURCE, SPEAKER_AT_SOURCE};
 
 pub(super) const SPEAKER_ASN: u32 = 4_200_000_000;
 /// How many prefixes both routers announce.
@@ -64,10 +64,10 @@ pub(super) struct Rig {
     pub(super) source: Netns,
     pub(super) speaker: Netns,
     pub(super) destination: Netns,
-    hosts: [Netns; 2],
-    /// The first router's speaker.
+    pub(super) hosts: [Netns; 2],
+    /// The routers' speakers.
     pub(super) first: Router,
-    _second: Router,
+    pub(super) second: Router,
 }
 
 impl Rig {
@@ -81,9 +81,9 @@ impl Rig {
         let [first, second] = ROUTERS.map(|place| Netns::create(place.name));
         let hosts = [first?, second?];
         veth((&source, "eth0"), (&speaker, "eth0"))?;
-        source.add_address("eth0", "10.0.0.2/24".parse()?)?;
-        speaker.add_address("eth0", "10.0.0.1/24".parse()?)?;
-        source.add_default_route("10.0.0.1".parse()?)?;
+        source.add_address("eth0", IpNet::new(SOURCE.into(), 24)?)?;
+        speaker.add_address("eth0", IpNet::new(SPEAKER_AT_SOURCE.into(), 24)?)?;
+        source.add_default_route(SPEAKER_AT_SOURCE.into())?;
         speaker.forward()?;
         destination.forward()?;
         destination.add_address("lo", IpNet::new(DESTINATION.into(), 32)?)?;
@@ -95,7 +95,7 @@ impl Rig {
             Router::start(Kind::Bird, &hosts[number], &dir.join(ROUTERS[number].name), &text)
         };
         let (first, second) = (router(0)?, router(1)?);
-        Ok(Self { source, speaker, destination, hosts, first, _second: second })
+        Ok(Self { source, speaker, destination, hosts, first, second })
     }
 
     /// Drops everything that the first router is sent or sends, so that nobody is told.

@@ -14,7 +14,7 @@ use isthmusd::{
     tunnel,
 };
 
-use super::{PREFIXES, flow::Receiver};
+use super::{PREFIXES, flow::Receiver, watch};
 use crate::{
     contender::Contender,
     key::KeyPair,
@@ -121,6 +121,22 @@ impl Rig {
         Ok([Receiver::start(a, DESTINATION)?, Receiver::start(b, DESTINATION)?])
     }
 
+    /// Lets nothing of a far end's get through the cable any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn silence(&self, end: usize) -> Result<()> {
+        self.far[end].swallow(FAR[end].outer[0].into())
+    }
+
+    /// Undoes [`Rig::silence`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn heal(&self, end: usize) -> Result<()> {
+        self.far[end].spare(FAR[end].outer[0].into())
+    }
+
     /// `error` with the end of both logs.
     pub(super) fn blame(&self, error: &anyhow::Error) -> anyhow::Error {
         let logs =
@@ -136,6 +152,11 @@ impl Drop for Rig {
             let _ = netns.clone().delete();
         }
     }
+}
+
+/// The far ends' addresses inside of the tunnel.
+pub(super) fn far_inner() -> [IpAddr; 2] {
+    FAR.each_ref().map(|place| place.inner.into())
 }
 
 /// A board on which each of the prefixes has two selected ways.
@@ -178,10 +199,16 @@ fn sides() -> Result<(Side, Vec<Side>)> {
     Ok((Side { index: 0, address: SOURCE, key: near, peers }, far))
 }
 
-/// Kept alive, so that there is a session before the first packet.
+/// Kept alive, so that there is a session before the first packet; and watched.
 fn peer(key: &KeyPair, outer: Ipv4Addr, inner: Ipv4Addr) -> Peer {
     let endpoint = SocketAddr::new(outer.into(), TUNNEL_PORT);
-    Peer { public: key.public.clone(), endpoint, address: inner.into(), keepalive: true }
+    Peer {
+        public: key.public.clone(),
+        endpoint,
+        address: inner.into(),
+        keepalive: true,
+        bfd: Some(watch::INTERVAL),
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::{
     figure::Figure,
 };
 
-pub(super) const GOALS: [Goal; 24] = [
+pub(super) const GOALS: [Goal; 27] = [
     Goal { figure: Figure::Tcp1, least: Times(WireguardGo, 1.5), aim: Times(WireguardGo, 2.0) },
     Goal { figure: Figure::Tcp4, least: Times(WireguardGo, 1.8), aim: Times(WireguardGo, 2.5) },
     Goal { figure: Figure::Tcp4Retransmits, least: Plus(WireguardGo, 50.0), aim: Fixed(0.0) },
@@ -22,6 +22,7 @@ pub(super) const GOALS: [Goal; 24] = [
     Goal { figure: Figure::ManyPeersIdle, least: Fixed(1.0), aim: Fixed(0.2) },
     Goal { figure: Figure::Failover, least: Fixed(1.0), aim: Fixed(0.1) },
     Goal { figure: Figure::FailoverStrays, least: Fixed(0.0), aim: Fixed(0.0) },
+    Goal { figure: Figure::FailoverBfd, least: Fixed(5.0), aim: Fixed(0.2) },
     // Through one node; what is aimed at is BIRD in the same run.
     Goal { figure: Figure::Load10k, least: Fixed(40.0), aim: Fixed(20.0) },
     Goal { figure: Figure::Load100k, least: Fixed(250.0), aim: Times(Bird, 1.0) },
@@ -32,8 +33,11 @@ pub(super) const GOALS: [Goal; 24] = [
     // A path that dies, a neighbor that leaves, a speaker that comes back.
     Goal { figure: Figure::Silent300P99, least: Fixed(950.0), aim: Fixed(900.0) },
     Goal { figure: Figure::Silent100P99, least: Fixed(320.0), aim: Fixed(300.0) },
+    // BIRD is the faster of the two rivals; what the goal is about is the data plane, by FailoverBfd.
+    Goal { figure: Figure::Reaction, least: Times(Bird, 1.0), aim: Fixed(5.0) },
     Goal { figure: Figure::Carrier, least: Fixed(20.0), aim: Fixed(5.0) },
     Goal { figure: Figure::CarrierMax, least: Fixed(50.0), aim: Fixed(50.0) },
     Goal { figure: Figure::LeaveLost, least: Fixed(0.0), aim: Fixed(0.0) },
     Goal { figure: Figure::RestartLost, least: Fixed(0.0), aim: Fixed(0.0) },
+    Goal { figure: Figure::FloodLost, least: Fixed(0.0), aim: Fixed(0.0) },
 ];

@@ -23,16 +23,16 @@ const WITHDRAWALS: usize = (LONGEST - HEADER - 4) / OCTETS;
 
 /// What is fed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Feed {
+pub(crate) struct Feed {
     /// Whose routes they are.
-    pub(super) asn: u32,
+    pub(crate) asn: u32,
     /// Their next hop.
-    pub(super) next_hop: Ipv4Addr,
+    pub(crate) next_hop: Ipv4Addr,
 }
 
 impl Feed {
     /// Announces the prefixes with these numbers.
-    pub(super) fn announce(self, prefixes: Range<u32>) -> Vec<u8> {
+    pub(crate) fn announce(self, prefixes: Range<u32>) -> Vec<u8> {
         let mut octets = Vec::new();
         for first in prefixes.clone().step_by(A_SET as usize) {
             let set = first..prefixes.end.min(first + A_SET);
@@ -42,7 +42,7 @@ impl Feed {
     }
 
     /// Withdraws the prefixes with these numbers, as many with a message as there is room for.
-    pub(super) fn withdraw(self, prefixes: Range<u32>) -> Vec<u8> {
+    pub(crate) fn withdraw(self, prefixes: Range<u32>) -> Vec<u8> {
         let mut octets = Vec::new();
         for some in nlri(prefixes).chunks(WITHDRAWALS * OCTETS) {
             update(&mut octets, some, &[], &[]);

@@ -8,14 +8,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use isthmus_lab::router::Scope;
+use isthmus_lab::{netns::Netns, router::Scope};
 
 use super::{
     Plan, Size, config,
     feed::Feed,
     kernel::Watch,
     rig::{FEEDER, READER, Rig},
-    session::{Session, Voice},
+    session::{Ends, Session, Voice},
 };
 use crate::{contender::Contender, figure::Figure, subject::Subject, summary::quantile};
 
@@ -60,7 +60,7 @@ pub(super) fn round(plan: &Plan, contender: &Contender, dir: &Path, take: Take<'
 /// From the feeder to the reader.
 fn through(rig: &Rig, subject: &Subject, size: Size, take: Take<'_>) -> Result<()> {
     let mut reader = Session::establish(&rig.reader, READER)?;
-    with_feeder(rig, |feeder| {
+    with_feeder(&rig.feeder, FEEDER, |feeder| {
         reader.until_quiet(SETTLING)?;
         if size == Size::TenThousand {
             withdrawals(feeder, &mut reader, take)?;
@@ -102,7 +102,7 @@ fn withdrawals(feeder: &Voice, reader: &mut Session, take: Take<'_>) -> Result<(
 /// From the feeder into the kernel's table, and out again.
 fn into_kernel(rig: &Rig, take: Take<'_>) -> Result<()> {
     let mut kernel = Watch::start(&rig.speaker)?;
-    with_feeder(rig, |feeder| {
+    with_feeder(&rig.feeder, FEEDER, |feeder| {
         thread::sleep(SETTLING);
         let began = speak(feeder, FEED.announce(0..KERNEL));
         take(Figure::KernelInstall, milliseconds(began, kernel.until_held(KERNEL, LIMIT, feeder)?));
@@ -114,8 +114,11 @@ fn into_kernel(rig: &Rig, take: Take<'_>) -> Result<()> {
 }
 
 /// A session that another thread listens to, so that nobody waits for us.
-fn with_feeder(rig: &Rig, work: impl FnOnce(&Voice) -> Result<()>) -> Result<()> {
-    let mut session = Session::establish(&rig.feeder, FEEDER)?;
+///
+/// # Errors
+/// Those of `work`, and when the speaker ends the session: why.
+pub(crate) fn with_feeder<T>(netns: &Netns, ends: Ends, work: impl FnOnce(&Voice) -> Result<T>) -> Result<T> {
+    let mut session = Session::establish(netns, ends)?;
     let (voice, stop) = (session.voice(), AtomicBool::new(false));
     thread::scope(|scope| {
         let listener = scope.spawn(|| -> Result<()> {

@@ -24,8 +24,8 @@ const NOTIFICATION: u8 = 3;
 const KEEPALIVE: u8 = 4;
 /// What we offer, in seconds.
 const HOLD_TIME: u16 = 90;
-/// We say something so often.
-const KEEPALIVES: Duration = Duration::from_secs(15);
+/// We say something so often, for speakers that want to hear us every 9 s.
+const KEEPALIVES: Duration = Duration::from_secs(2);
 /// How long a wait may block before the clock is looked at.
 const TICK: Duration = Duration::from_millis(200);
 /// From the first try to a session.
@@ -34,15 +34,15 @@ const BUFFER: usize = 1 << 20;
 
 /// Who we are in a session, and who is there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    pub(super) asn: u32,
-    pub(super) address: Ipv4Addr,
-    pub(super) neighbor: Ipv4Addr,
+pub(crate) struct Ends {
+    pub(crate) asn: u32,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) neighbor: Ipv4Addr,
 }
 
 /// The writing half. Whoever writes holds it, so that no message is put into the middle of another.
 #[derive(Clone)]
-pub(super) struct Voice {
+pub(crate) struct Voice {
     stream: Arc<Mutex<TcpStream>>,
     /// Whoever reads has seen the session's end.
     ended: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ impl Voice {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub(super) fn send(&self, octets: &[u8]) -> Result<()> {
+    pub(crate) fn send(&self, octets: &[u8]) -> Result<()> {
         // A writer that panicked has left a piece of a message, and the speaker will say so.
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(octets).context("writing to the speaker")
@@ -61,7 +61,7 @@ impl Voice {
 
     /// # Errors
     /// When the session has ended: waiting is of no use.
-    pub(super) fn ensure_alive(&self) -> Result<()> {
+    pub(crate) fn ensure_alive(&self) -> Result<()> {
         ensure!(!self.ended.load(Ordering::Relaxed), "the feeder's session has ended");
         Ok(())
     }

@@ -72,6 +72,9 @@ pub(crate) fn text(node: &Node, config: &[String], side: &Side) -> Result<String
         if peer.keepalive {
             writeln!(text, "persistent_keepalive = \"25s\"")?;
         }
+        if let Some(interval) = peer.bfd {
+            writeln!(text, "bfd = {{ interval = \"{}ms\", multiplier = 3 }}", interval.as_millis())?;
+        }
     }
     Ok(text)
 }

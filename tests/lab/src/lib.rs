@@ -5,6 +5,7 @@
 //! bare machine.
 
 pub mod bins;
+pub mod blackhole;
 pub mod corpus;
 pub mod files;
 pub mod forge;

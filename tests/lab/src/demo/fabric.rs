@@ -67,6 +67,13 @@ impl Fabric {
         Ok(())
     }
 
+    /// Waits until every BGP session is established and every path that BFD watches is up.
+    pub(super) fn wait_whole(&mut self, limit: Duration) -> Result<()> {
+        self.until("every BGP and BFD session", limit, |fabric| {
+            fabric.nodes.iter().try_for_each(ensure_whole)
+        })
+    }
+
     /// One of its daemons.
     pub(super) fn node(&self, name: &str) -> Result<&Node> {
         self.nodes
@@ -167,6 +174,18 @@ impl Fabric {
         }
         Ok(self.nodes)
     }
+}
+
+fn ensure_whole(node: &Node) -> Result<()> {
+    for neighbor in node.bgp_neighbors()? {
+        let (name, peer, why) = (node.name(), &neighbor.name, &neighbor.state_reason);
+        ensure!(neighbor.state == "Established", "BGP {name} to {peer}: {}, {why}", neighbor.state);
+    }
+    for session in node.bfd_sessions()? {
+        let (name, peer, why) = (node.name(), &session.name, &session.state_reason);
+        ensure!(session.state == "Up", "BFD {name} to {peer}: {}, {why}", session.state);
+    }
+    Ok(())
 }
 
 fn dead(node: &Node) -> String {

@@ -1,4 +1,5 @@
-//! Step 5: the gateway that carries the traffic dies, and the traffic goes on through the other.
+//! Steps 6 and 7: the gateway that carries the traffic loses the internet without a word, and later dies; both times the traffic goes on
+//! through the other.
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
@@ -6,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use isthmus_lab::probe::{Flow, FlowReport, Prober};
 
 use super::{
+    config::DETECTION,
     fabric::Fabric,
     network::Network,
     plan::{AWS, AZURE, Gateway},
@@ -16,30 +18,49 @@ use super::{
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Flows in each direction and family.
 const FLOWS: u16 = 4;
-/// An interruption beyond this fails the demo. BGP's shortest hold time is 3 s.
-const AT_MOST: Duration = Duration::from_secs(10);
+/// An interruption beyond this fails the demo. It is twice what an idle machine needs, since others have work beside it.
+const AT_MOST: Duration = Duration::from_secs(2);
+/// What the summary points out.
+const GOAL: Duration = Duration::from_secs(1);
+/// For answers, and for sessions to come back. Not the time that is judged.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// That many answers in a row are no stragglers from before.
 const ENOUGH: u64 = 25;
 
-/// Probes both ways, kills, and waits until every flow has answers again; prints what each flow lost.
-pub(super) fn run(network: &Network, fabric: &mut Fabric) -> Result<Outcome> {
+/// The internet drops every packet of the gateway in use; no link goes down. All is as before when this returns.
+pub(super) fn silent(network: &Network, fabric: &mut Fabric) -> Result<Outcome> {
+    let fate = "lost the internet without a word";
+    let (victim, outcome) = strike(network, fabric, fate, |_, victim| network.silence(victim))?;
+    network.heal(victim)?;
+    fabric.wait_whole(PATIENCE)?;
+    Ok(outcome)
+}
+
+/// The gateway in use dies.
+pub(super) fn killed(network: &Network, fabric: &mut Fabric) -> Result<Outcome> {
+    Ok(strike(network, fabric, "was killed", |fabric, victim| fabric.kill(victim.name))?.1)
+}
+
+/// Probes both ways, strikes the gateway in use, and waits until every flow has answers again; tells what each flow lost.
+fn strike(
+    network: &Network,
+    fabric: &mut Fabric,
+    fate: &str,
+    blow: impl FnOnce(&mut Fabric, &Gateway) -> Result<()>,
+) -> Result<(&'static Gateway, Outcome)> {
+    fabric.wait_whole(PATIENCE)?;
     let probers = start(network)?;
-    answers(fabric, &probers, "answers on every flow before the kill", AT_MOST)?;
+    answers(fabric, &probers, "answers on every flow")?;
     let victim = in_use(network)?;
-    fabric.kill(victim.name)?;
-    answers(
-        fabric,
-        &probers,
-        &format!("answers on every flow after {} died", victim.name),
-        AT_MOST + AT_MOST,
-    )?;
+    blow(fabric, victim)?;
+    answers(fabric, &probers, &format!("answers on every flow after {} {fate}", victim.name))?;
     let survivor = in_use(network)?;
-    ensure!(survivor.name != victim.name, "{} still routes by {}, which is dead", AWS.host(), victim.name);
+    ensure!(survivor.name != victim.name, "{} still routes by {}, which {fate}", AWS.host(), victim.name);
     let mut reports = Vec::new();
     for prober in probers {
         reports.extend(prober.stop()?);
     }
-    verdict(victim, survivor, &reports)
+    Ok((victim, verdict(&format!("{} {fate}", victim.name), survivor, &reports)?))
 }
 
 fn start(network: &Network) -> Result<Vec<Prober>> {
@@ -55,9 +76,9 @@ fn start(network: &Network) -> Result<Vec<Prober>> {
     Ok(probers)
 }
 
-fn answers(fabric: &mut Fabric, probers: &[Prober], what: &str, limit: Duration) -> Result<()> {
+fn answers(fabric: &mut Fabric, probers: &[Prober], what: &str) -> Result<()> {
     let before: Vec<u64> = probers.iter().flat_map(Prober::received).collect();
-    fabric.until(what, limit, |_| {
+    fabric.until(what, PATIENCE, |_| {
         let now = probers.iter().flat_map(Prober::received);
         let silent = now.zip(&before).filter(|(now, before)| *now < *before + ENOUGH).count();
         ensure!(silent == 0, "{silent} of {} flows are silent", before.len());
@@ -73,35 +94,59 @@ fn in_use(network: &Network) -> Result<&'static Gateway> {
     found.with_context(|| format!("the AWS host routes by {next}, which is no gateway"))
 }
 
-fn verdict(victim: &Gateway, survivor: &Gateway, reports: &[FlowReport]) -> Result<Outcome> {
+/// The table of all flows, and a summary of the worst; fails when that one was silent for too long.
+fn verdict(what: &str, survivor: &Gateway, reports: &[FlowReport]) -> Result<Outcome> {
+    let longest = reports.iter().map(|report| report.longest_gap).max().context("nothing was probed")?;
+    if longest > AT_MOST {
+        bail!("traffic stood still for {:.2} s after {what}, more than {AT_MOST:?}", longest.as_secs_f64());
+    }
+    let hit = reports.iter().filter(|report| report.longest_gap > INTERVAL * 10).count();
+    let good = if longest < GOAL { ", under a second" } else { "" };
+    let summary = format!(
+        "{what}; {hit} of {} flows moved to {}, longest silence {:.2} s{good} ({DETECTION})",
+        reports.len(),
+        survivor.name,
+        longest.as_secs_f64(),
+    );
+    Ok(Outcome { summary, details: table(reports) })
+}
+
+fn table(reports: &[FlowReport]) -> String {
     let mut table =
         String::from("flow                                          sent  lost  longest silence\n");
     for report in reports {
         let flow = format!(":{} -> {}", report.flow.port, report.flow.to);
         let lost = report.sent.saturating_sub(report.received);
-        let _ = writeln!(
-            table,
-            "{flow:44} {:5} {lost:5}  {:.2} s",
-            report.sent,
-            report.longest_gap.as_secs_f64()
-        );
+        let silence = report.longest_gap.as_secs_f64();
+        // A String takes everything.
+        let _ = writeln!(table, "{flow:44} {:5} {lost:5}  {silence:.2} s", report.sent);
     }
-    let longest = reports.iter().map(|report| report.longest_gap).max().context("nothing was probed")?;
-    let hit = reports.iter().filter(|report| report.longest_gap > Duration::from_secs(1)).count();
-    if longest > AT_MOST {
-        bail!(
-            "traffic stood still for {:.1} s after {} died, more than {AT_MOST:?}",
-            longest.as_secs_f64(),
-            victim.name
-        );
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn after(milliseconds: u64) -> Result<String> {
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, ECHO_PORT));
+        let flow = Flow { from: to.ip(), port: 1, to };
+        let gaps = [20, milliseconds].map(Duration::from_millis);
+        let reports = gaps.map(|longest_gap| FlowReport { flow, sent: 9, received: 8, longest_gap });
+        Ok(verdict("gw1 was killed", &AWS.gateways[1], &reports)?.summary)
     }
-    let summary = format!(
-        "{} killed; {hit} of {} flows moved to {}, longest silence {:.2} s (BGP hold time {})",
-        victim.name,
-        reports.len(),
-        survivor.name,
-        longest.as_secs_f64(),
-        super::config::HOLD_TIME
-    );
-    Ok(Outcome { summary, details: table })
+
+    #[test]
+    fn a_second_is_pointed_out_only_where_it_was_kept() {
+        let good = after(650).unwrap();
+        assert!(
+            good.contains("1 of 2 flows moved to aws-gw2, longest silence 0.65 s, under a second"),
+            "{good}"
+        );
+        let slow = after(1100).unwrap();
+        assert!(slow.contains("1.10 s") && !slow.contains("under a second"), "{slow}");
+        assert!(after(2001).unwrap_err().to_string().contains("stood still for 2.00 s after gw1 was killed"));
+    }
 }

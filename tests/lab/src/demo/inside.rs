@@ -20,7 +20,7 @@ use super::{
     traffic,
 };
 
-const STEPS: usize = 8;
+const STEPS: usize = 9;
 /// On the sandbox's own tmpfs: private keys of the demo never reach a disk.
 pub(super) const DIRECTORY: &str = "/run/lab";
 
@@ -68,7 +68,8 @@ fn steps(progress: &mut Progress, directory: &Path, bins: &Bins) -> Result<Lab> 
     progress.step("traffic", || held(&mut fabric, |fabric| traffic::run(&network, fabric)))?;
     progress
         .step("mutual TLS", || held(&mut fabric, |fabric| mtls::run(&network, fabric, directory, bins)))?;
-    progress.step("failover", || held(&mut fabric, |fabric| failover::run(&network, fabric)))?;
+    progress.step("silent loss", || held(&mut fabric, |fabric| failover::silent(&network, fabric)))?;
+    progress.step("failover", || held(&mut fabric, |fabric| failover::killed(&network, fabric)))?;
     progress.step("look", || held(&mut fabric, |fabric| look::run(fabric)))?;
     Ok(Lab { fabric, _echoes: echoes.context("no echo servers")? })
 }

@@ -33,6 +33,18 @@ impl Network {
         self.netns.get(name).with_context(|| format!("the demo has no namespace {name}"))
     }
 
+    /// The internet loses every packet of this gateway, and tells nobody.
+    pub(super) fn silence(&self, gateway: &Gateway) -> Result<()> {
+        let internet = self.get("internet")?;
+        gateway.wan().0.iter().try_for_each(|net| internet.swallow(net.addr()))
+    }
+
+    /// Undoes [`Network::silence`].
+    pub(super) fn heal(&self, gateway: &Gateway) -> Result<()> {
+        let internet = self.get("internet")?;
+        gateway.wan().0.iter().try_for_each(|net| internet.spare(net.addr()))
+    }
+
     fn add(&mut self, name: &str) -> Result<Netns> {
         let netns = Netns::create(name)?;
         self.netns.insert(name.to_owned(), netns.clone());

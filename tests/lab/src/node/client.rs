@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context, Result};
 use hyper_util::rt::TokioIo;
 use isthmus_proto::control::{
-    self, BgpNeighbor, Certificate, GetStatusResponse, Peer, Route, control_client::ControlClient,
+    self, BfdSession, BgpNeighbor, Certificate, GetStatusResponse, Peer, Route, control_client::ControlClient,
 };
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -91,6 +91,15 @@ impl Node {
     pub fn bgp_neighbors(&self) -> Result<Vec<BgpNeighbor>> {
         let request = control::ListBgpNeighborsRequest {};
         self.ask(async |mut client| Ok(client.list_bgp_neighbors(request).await?.into_inner().neighbors))
+    }
+
+    /// `ListBfdSessions`.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn bfd_sessions(&self) -> Result<Vec<BfdSession>> {
+        let request = control::ListBfdSessionsRequest {};
+        self.ask(async |mut client| Ok(client.list_bfd_sessions(request).await?.into_inner().sessions))
     }
 
     /// `ListCertificates`.
