@@ -406,11 +406,11 @@ impl Driver {
                     let neighbor = peer;
                     tracing::warn!(%neighbor, %family, limit, "this neighbor is sent no more prefixes");
                 }
-                Event::StaleGone { peer, family, prefixes } => {
-                    tracing::info!(neighbor = %peer, %family, prefixes, "stale routes removed");
+                Event::StaleGone { peer, family, paths } => {
+                    tracing::info!(neighbor = %peer, %family, paths, "routes of an earlier session are gone");
                 }
-                Event::RestartOver => tracing::info!("restart over: routes are selected and told again"),
-                Event::Drained => tracing::info!("drained"),
+                Event::RestartOver => tracing::info!("BGP restart is over"),
+                Event::Drained => tracing::info!("BGP is drained"),
                 Event::TooManyPaths { peer, prefix } => {
                     if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
                         tracing::warn!(neighbor = %peer, %prefix, not_shown, "too many paths to one prefix");

@@ -86,7 +86,14 @@ fn choose(local: IpAddr, interface: Option<&str>, entries: &[Entry]) -> NextHops
     let first_v4 = || there().find_map(as_v4);
     let first_v6 = || there().find_map(as_v6);
     let local = Some(local).filter(|address| usable(*address));
-    NextHops { v4: local.and_then(as_v4).or_else(first_v4), v6: local.and_then(as_v6).or_else(first_v6) }
+    let of_interface = entries.iter().filter(|entry| Some(entry.interface.as_str()) == interface);
+    let link_local =
+        of_interface.filter_map(|entry| as_v6(entry.address)).find(Ipv6Addr::is_unicast_link_local);
+    NextHops {
+        v4: local.and_then(as_v4).or_else(first_v4),
+        v6: local.and_then(as_v6).or_else(first_v6),
+        link_local,
+    }
 }
 
 fn as_v4(address: IpAddr) -> Option<Ipv4Addr> {

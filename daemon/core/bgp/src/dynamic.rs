@@ -26,6 +26,30 @@ use crate::fsm::AsnSet;
 /// How long a peer may take to reach Established.
 const OPENING: Duration = Duration::from_secs(60);
 
+/// Where a peer connects from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Remote {
+    /// Its address.
+    pub address: IpAddr,
+    /// Index of the interface, for a link-local address: the same one on another interface is somebody else.
+    pub scope: Option<u32>,
+}
+
+impl Remote {
+    /// `scope` counts for link-local addresses only.
+    pub fn new(address: IpAddr, scope: Option<u32>) -> Self {
+        let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        Self { address, scope: scope.filter(|_| link_local) }
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address)?;
+        self.scope.map_or(Ok(()), |scope| write!(f, "%{scope}"))
+    }
+}
+
 /// Who may become a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -63,7 +87,7 @@ impl fmt::Display for NotAdmitted {
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     templates: Vec<Template>,
-    members: BTreeMap<IpAddr, Member>,
+    members: BTreeMap<Remote, Member>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,14 +110,14 @@ impl Members {
     }
 
     /// Other templates. Returns the peers that these do not cover, or not under the same name: they are forgotten here.
-    pub fn set_templates(&mut self, templates: Vec<Template>) -> Vec<IpAddr> {
+    pub fn set_templates(&mut self, templates: Vec<Template>) -> Vec<Remote> {
         self.templates = templates;
-        let covered = |address: &IpAddr, member: &Member| {
-            covering(&self.templates, *address).is_some_and(|template| template.name == member.template)
+        let covered = |remote: &Remote, member: &Member| {
+            covering(&self.templates, remote.address).is_some_and(|template| template.name == member.template)
         };
         self.members
-            .extract_if(.., |address, member| !covered(address, member))
-            .map(|(address, _)| address)
+            .extract_if(.., |remote, member| !covered(remote, member))
+            .map(|(remote, _)| remote)
             .collect()
     }
 
@@ -102,44 +126,55 @@ impl Members {
     ///
     /// # Errors
     /// Why the connection is refused.
-    pub fn admit(&mut self, address: IpAddr, now: Instant) -> Result<&Template, NotAdmitted> {
-        let template = covering(&self.templates, address).ok_or(NotAdmitted::Unknown)?;
+    pub fn admit(&mut self, remote: Remote, now: Instant) -> Result<&Template, NotAdmitted> {
+        let template = covering(&self.templates, remote.address).ok_or(NotAdmitted::Unknown)?;
         let siblings = self.members.values().filter(|member| member.template == template.name).count();
         let life = Life::Opening { until: now + OPENING };
-        match self.members.get_mut(&address) {
+        match self.members.get_mut(&remote) {
             Some(member) if member.life == Life::Up => {}
             Some(member) => member.life = life,
             None if siblings >= template.limit => return Err(NotAdmitted::Full(Arc::clone(&template.name))),
             None => {
-                self.members.insert(address, Member { template: Arc::clone(&template.name), life });
+                self.members.insert(remote, Member { template: Arc::clone(&template.name), life });
             }
         }
         Ok(template)
     }
 
     /// Its session stands.
-    pub fn handle_up(&mut self, address: IpAddr) {
-        if let Some(member) = self.members.get_mut(&address) {
+    pub fn handle_up(&mut self, remote: Remote) {
+        if let Some(member) = self.members.get_mut(&remote) {
             member.life = Life::Up;
         }
     }
 
     /// Its session, or the try to get one, has ended.
-    pub fn handle_down(&mut self, address: IpAddr, now: Instant) {
-        let Some(member) = self.members.get_mut(&address) else { return };
+    pub fn handle_down(&mut self, remote: Remote, now: Instant) {
+        let Some(member) = self.members.get_mut(&remote) else { return };
         let template = self.templates.iter().find(|template| template.name == member.template);
         member.life = Life::Gone { until: now + template.map_or(Duration::ZERO, |template| template.linger) };
     }
 
     /// Peers whose time is over: to be removed, and forgotten here.
-    pub fn handle_timeout(&mut self, now: Instant) -> Vec<IpAddr> {
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<Remote> {
         let over = |member: &Member| member.life.until().is_some_and(|until| until <= now);
-        self.members.extract_if(.., |_, member| over(member)).map(|(address, _)| address).collect()
+        self.members.extract_if(.., |_, member| over(member)).map(|(remote, _)| remote).collect()
     }
 
     /// When to call [`Members::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.members.values().filter_map(|member| member.life.until()).min()
+    }
+
+    /// The template that this peer came by.
+    pub fn template(&self, remote: Remote) -> Option<&Template> {
+        let member = self.members.get(&remote)?;
+        self.templates.iter().find(|template| template.name == member.template)
+    }
+
+    /// The owner has removed this peer.
+    pub fn forget(&mut self, remote: Remote) {
+        self.members.remove(&remote);
     }
 
     /// How many there are.
@@ -154,9 +189,9 @@ impl Members {
 }
 
 impl Template {
-    /// Name of the peer at this address.
-    pub fn peer_name(&self, address: IpAddr) -> Arc<str> {
-        format!("{}-{address}", self.name).into()
+    /// Name of the peer there.
+    pub fn peer_name(&self, remote: Remote) -> Arc<str> {
+        format!("{}-{remote}", self.name).into()
     }
 }
 
@@ -189,8 +224,8 @@ mod tests {
         }
     }
 
-    fn at(address: &str) -> IpAddr {
-        address.parse().unwrap()
+    fn at(address: &str) -> Remote {
+        Remote::new(address.parse().unwrap(), None)
     }
 
     fn members() -> Members {

@@ -26,9 +26,9 @@ pub mod wire;
 pub use family::{Families, Family};
 pub use policy::Policy;
 pub use speaker::{
-    AddPathSelection, Config, ConnectionId, DynamicPeers, Event, ExportReport, Guards, Member, Multipath,
-    NextHopMode, PathReport, PeerConfig, PeerId, PeerStatus, Refused, Reset, RestartConfig, RestartMode,
-    Speaker,
+    AddPathSelection, Config, ConnectionId, DynamicPeers, Event, ExportReport, Guards, Member, Messages,
+    Multipath, NextHopMode, PathReport, PeerConfig, PeerDetail, PeerId, PeerStatus, Refused, Reset,
+    RestartConfig, RestartMode, Speaker,
 };
 
 /// AS_TRANS, the number that stands for a 4-octet one where only two octets fit (RFC 6793 section 9).

@@ -3,17 +3,10 @@
 use std::{fmt, time::Instant};
 
 use super::retry::Failure;
-use crate::wire::{Notification, code};
-
-/// Subcodes of Cease that this module tells apart, beside those of RFC 4486.
-pub(super) mod cease {
-    /// Out of Resources (RFC 4486).
-    pub(crate) const OUT_OF_RESOURCES: u8 = 8;
-    /// Hard Reset (RFC 8538).
-    pub(crate) const HARD_RESET: u8 = 9;
-    /// BFD Down (RFC 9384).
-    pub(crate) const BFD_DOWN: u8 = 10;
-}
+use crate::wire::{
+    Notification,
+    code::{self, cease},
+};
 
 /// How an established session ended, as graceful restart sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +69,7 @@ impl LastError {
     pub fn fault(&self) -> Fault {
         let Some(notification) = &self.notification else { return Fault::Network };
         match (notification.code, notification.subcode) {
-            (code::OPEN, _) | (code::CEASE, code::cease::MAX_PREFIXES) => Fault::Configuration,
+            (code::OPEN, _) | (code::CEASE, cease::MAX_PREFIXES) => Fault::Configuration,
             (code::HOLD_TIMER | code::SEND_HOLD_TIMER, _) | (code::CEASE, cease::BFD_DOWN) => Fault::Network,
             (code::CEASE, _) => Fault::Operator,
             _ if self.sent => Fault::Peer,
@@ -149,15 +142,6 @@ fn is_cease(notification: &Notification, subcode: u8) -> bool {
 
 /// What leaves nothing to keep: the peer would hold on to routes of a session that is not coming back.
 pub(super) fn is_hard(notification: &Notification) -> bool {
-    use code::cease::{DECONFIGURED, MAX_PREFIXES, SHUTDOWN};
-    [MAX_PREFIXES, SHUTDOWN, DECONFIGURED, cease::HARD_RESET].iter().any(|s| is_cease(notification, *s))
-}
-
-/// The same as a Hard Reset (RFC 8538 section 3.1), for a peer that would keep the routes otherwise.
-pub(super) fn hard_reset(inner: &Notification) -> Notification {
-    if is_cease(inner, cease::HARD_RESET) {
-        return inner.clone();
-    }
-    let data = [&[inner.code, inner.subcode], inner.data.as_slice()].concat();
-    Notification::with_data(code::CEASE, cease::HARD_RESET, data)
+    use cease::{DECONFIGURED, HARD_RESET, MAX_PREFIXES, SHUTDOWN};
+    [MAX_PREFIXES, SHUTDOWN, DECONFIGURED, HARD_RESET].iter().any(|s| is_cease(notification, *s))
 }

@@ -5,10 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Direction, Negotiated, OPEN_TIMEOUT, State,
-    cause::{hard_reset, is_hard},
-};
+use super::{Direction, Negotiated, OPEN_TIMEOUT, State, cause::is_hard};
 use crate::{
     ConnectionId,
     wire::{Notification, Open, code},
@@ -105,7 +102,11 @@ impl Connection {
     pub(super) fn last_words(&self, notification: Notification) -> Notification {
         let Phase::Established(negotiated) = &self.phase else { return notification };
         let keeps = negotiated.restart.is_some_and(|restart| restart.notification);
-        if keeps && is_hard(&notification) { hard_reset(&notification) } else { notification }
+        if keeps && is_hard(&notification) && !notification.is_hard_reset() {
+            Notification::hard_reset(&notification)
+        } else {
+            notification
+        }
     }
 
     /// A KEEPALIVE out of turn: where the peer's end is gone, the answer is a reset. False: one is waiting already.

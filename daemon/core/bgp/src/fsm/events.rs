@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     Action, Cause, Connection, Dialing, Direction, Ending, Failure, Input, LastError, Phase, Session,
-    cause::cease, offer::offer, open::negotiate,
+    offer::offer, open::negotiate,
 };
 use crate::{
     ConnectionId,
@@ -87,7 +87,7 @@ impl Session {
     /// BFD, or whoever else watches the path, says that it is dead; `why` is for a person. Ends every connection with Cease/BFD Down
     /// (RFC 9384) and tries again as after any failure of the network.
     pub fn handle_path_down(&mut self, why: &str, now: Instant) {
-        let notification = Notification::new(code::CEASE, cease::BFD_DOWN);
+        let notification = Notification::new(code::CEASE, code::cease::BFD_DOWN);
         self.fail_all(Cause::Sent(notification, why.to_string()), now);
     }
 

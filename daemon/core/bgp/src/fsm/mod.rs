@@ -121,10 +121,9 @@ impl Session {
         self.report(why, now);
     }
 
-    /// Closes every connection with this NOTIFICATION and starts over at once, under this configuration.
-    pub fn restart(&mut self, config: SessionConfig, notification: &Notification, why: &str, now: Instant) {
+    /// Closes every connection with this NOTIFICATION and starts over at once, under the configuration that was set last.
+    pub fn restart(&mut self, notification: &Notification, why: &str, now: Instant) {
         self.stop(notification, why, now);
-        self.config = config;
         self.wording = Wording::Full;
         self.retry.reset();
         self.start(now);
@@ -135,7 +134,7 @@ impl Session {
     pub fn clear(&mut self, text: &str, now: Instant) {
         if !matches!(self.dialing, Dialing::Stopped) {
             let notification = Notification::shutdown(code::cease::RESET, text);
-            self.restart(self.config.clone(), &notification, "cleared by an operator", now);
+            self.restart(&notification, "cleared by an operator", now);
         }
     }
 
@@ -190,8 +189,9 @@ impl Session {
     /// What we said in our OPEN, or would say now.
     pub fn capabilities(&self) -> Vec<Capability> {
         let said = self.connections.first().map(|connection| connection.ours.clone());
-        said.unwrap_or_else(|| offer::offer(&self.config, self.wording, self.established_count == 0))
-            .capabilities
+        let open =
+            said.unwrap_or_else(|| offer::offer(&self.config, self.wording, self.established_count == 0));
+        open.capabilities
     }
 
     /// How often it reached Established.

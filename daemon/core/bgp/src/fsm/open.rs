@@ -8,9 +8,6 @@ use crate::{
     wire::{Capability, Notification, Open, Peering, Role, code},
 };
 
-/// Role Mismatch (RFC 9234 section 4.2), a subcode of the OPEN errors.
-const ROLE_MISMATCH: u8 = 11;
-
 /// The NOTIFICATION for the peer, and the reason in words.
 type Refusal = (Notification, String);
 
@@ -114,11 +111,11 @@ fn check_role(ours: Role, strict: bool, open: &Open) -> Result<(), Box<Refusal>>
         let shown = shown.collect::<Vec<_>>().join(" and ");
         let why =
             format!("peer says its role is {shown}, ours is {ours}, so it must be {}", ours.counterpart());
-        return Err(refuse(ROLE_MISMATCH, why));
+        return Err(refuse(code::open::ROLE_MISMATCH, why));
     }
     if said.is_empty() && strict {
         return Err(refuse(
-            ROLE_MISMATCH,
+            code::open::ROLE_MISMATCH,
             format!("peer does not say its role, which must be {}", ours.counterpart()),
         ));
     }

@@ -105,7 +105,8 @@ impl Run {
             Event::Start => self.session.start(now),
             Event::Stop => self.session.stop(&Notification::new(6, 2), "stopped", now),
             Event::Restart(passive) => {
-                self.session.restart(configured(passive), &Notification::new(6, 6), "changed", now);
+                self.session.set_config(configured(passive));
+                self.session.restart(&Notification::new(6, 6), "changed", now);
             }
             Event::Clear => self.session.clear("cleared", now),
             Event::Suspend => self.session.suspend("restarting", now),

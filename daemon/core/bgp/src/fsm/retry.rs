@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::cause::cease;
 use crate::wire::{Notification, code};
 
 /// A small deterministic generator (SplitMix64) behind the jitter; all its randomness is the seed.
@@ -65,14 +64,14 @@ impl Failure {
     const KINDS: usize = 6;
 
     pub(super) fn of(notification: &Notification) -> Self {
-        use code::cease::{DECONFIGURED, MAX_PREFIXES, REJECTED, SHUTDOWN};
+        use code::cease::{BFD_DOWN, DECONFIGURED, MAX_PREFIXES, OUT_OF_RESOURCES, REJECTED, SHUTDOWN};
         match (notification.code, notification.subcode) {
             (code::OPEN, _) => Self::Open,
             (code::CEASE, MAX_PREFIXES) => Self::MaxPrefixes,
             (code::CEASE, SHUTDOWN | DECONFIGURED) => Self::Away,
-            (code::CEASE, REJECTED | cease::OUT_OF_RESOURCES) => Self::NoRoom,
+            (code::CEASE, REJECTED | OUT_OF_RESOURCES) => Self::NoRoom,
             // Nothing was heard, or taken, or BFD says so: that was the network.
-            (code::HOLD_TIMER | code::SEND_HOLD_TIMER, _) | (code::CEASE, cease::BFD_DOWN) => Self::Transport,
+            (code::HOLD_TIMER | code::SEND_HOLD_TIMER, _) | (code::CEASE, BFD_DOWN) => Self::Transport,
             _ => Self::Protocol,
         }
     }

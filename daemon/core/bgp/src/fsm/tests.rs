@@ -324,7 +324,7 @@ fn a_peer_that_refuses_capabilities_is_asked_again_without_them() {
         session.handle_closed(B, "closed", now);
         session.handle_accepted(A, now).unwrap();
         assert!(!offers_refresh(&mut session), "what worked is remembered");
-        session.restart(config(65_001, 1, 65_002), &Notification::new(6, 6), "changed", now);
+        session.restart(&Notification::new(6, 6), "changed", now);
         session.handle_connected(B, now);
         assert!(offers_refresh(&mut session), "until the configuration changes");
     }

@@ -5,11 +5,12 @@
 //!   Serving ─────────► Draining ────────────────────► Gone
 //!      ▲     lower        │               hard reset
 //!      └──────────────────┘
-//!        resume: restore
+//!        resume: restore            leave: from anywhere to Gone;  suspend: to Suspended
 //! ```
 //! While draining, every route is announced again with GRACEFUL_SHUTDOWN, so that the peers move to other paths while ours still work.
 //! Only then do the sessions end, with a Hard Reset: what is kept of us would be kept in vain. A restart is none of this: it ends
-//! sessions by [`crate::fsm::Session::suspend`], and leaves the kernel's routes where they are.
+//! sessions by [`crate::fsm::Session::suspend`], and leaves the kernel's routes where they are. Neither way is there a way back: no
+//! session starts again in this process.
 
 use std::time::Instant;
 
@@ -37,6 +38,8 @@ pub enum Departure {
     },
     /// The sessions have ended.
     Gone,
+    /// The sessions have ended, and the kernel forwards on.
+    Suspended,
 }
 
 impl Departure {
@@ -52,8 +55,18 @@ impl Departure {
                 *old = until;
                 None
             }
-            Self::Gone => None,
+            Self::Gone | Self::Suspended => None,
         }
+    }
+
+    /// We go now, for good.
+    pub fn leave(&mut self) {
+        *self = Self::Gone;
+    }
+
+    /// We go now, and come back soon.
+    pub fn suspend(&mut self) {
+        *self = Self::Suspended;
     }
 
     /// An operator wants us to stay; too late once we are gone.
@@ -78,13 +91,23 @@ impl Departure {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Draining { until } => Some(*until),
-            Self::Serving | Self::Gone => None,
+            Self::Serving | Self::Gone | Self::Suspended => None,
         }
     }
 
     /// True while routes are to be announced with GRACEFUL_SHUTDOWN.
     pub fn is_draining(&self) -> bool {
         matches!(self, Self::Draining { .. })
+    }
+
+    /// True when no session is to start any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Gone | Self::Suspended)
+    }
+
+    /// True while nothing may be taken out of the kernel, although the sessions are gone.
+    pub fn is_suspended(&self) -> bool {
+        matches!(self, Self::Suspended)
     }
 }
 
@@ -98,7 +121,7 @@ mod tests {
     fn every_event_in_every_state() {
         let now = Instant::now();
         let later = now + Duration::from_secs(5);
-        let (serving, gone) = (Departure::Serving, Departure::Gone);
+        let (serving, gone, suspended) = (Departure::Serving, Departure::Gone, Departure::Suspended);
         let draining = |until| Departure::Draining { until };
         type Act = Box<dyn Fn(&mut Departure) -> Option<Parting>>;
         let drain = || -> Act { Box::new(move |departure| departure.drain(later)) };
@@ -115,6 +138,9 @@ mod tests {
             (gone, drain(), gone, None),
             (gone, resume(), gone, None),
             (gone, time(later), gone, None),
+            (suspended, drain(), suspended, None),
+            (suspended, resume(), suspended, None),
+            (suspended, time(later), suspended, None),
         ];
         for (number, (mut state, act, next, parting)) in table.into_iter().enumerate() {
             assert_eq!((act(&mut state), state), (parting, next), "row {number}");

@@ -188,6 +188,11 @@ impl Keeper {
         Family::ALL.into_iter().filter(|family| self.states[family.index()] != Kept::Fresh).collect()
     }
 
+    /// When what is kept of a family goes at the latest.
+    pub fn until(&self, family: Family) -> Option<Instant> {
+        self.states[family.index()].until()
+    }
+
     fn each(&mut self, families: Families, event: impl Fn(Family) -> Event) -> Vec<Order> {
         let mut orders = Vec::new();
         for family in families.iter() {

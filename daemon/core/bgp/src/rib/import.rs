@@ -264,7 +264,7 @@ impl ImportRules {
     fn is_own(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => self.own.v4 == Some(v4),
-            IpAddr::V6(v6) => self.own.v6 == Some(v6),
+            IpAddr::V6(v6) => [self.own.v6, self.own.link_local].contains(&Some(v6)),
         }
     }
 }

@@ -15,7 +15,11 @@ fn rules() -> ImportRules {
         local_asn: 65_001,
         router_id: Ipv4Addr::new(10, 0, 0, 1),
         cluster_id: Ipv4Addr::new(10, 0, 0, 9),
-        own: NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: Some("fd00::1".parse().unwrap()) },
+        own: NextHops {
+            v4: Some(Ipv4Addr::new(10, 99, 0, 1)),
+            v6: Some("fd00::1".parse().unwrap()),
+            link_local: None,
+        },
         neighbor: Arc::new(Neighbor {
             id: crate::PeerId(1),
             name: "peer".into(),

@@ -37,9 +37,26 @@ pub struct NextHops {
     pub v4: Option<Ipv4Addr>,
     /// For IPv6 prefixes.
     pub v6: Option<Ipv6Addr>,
+    /// Our link-local address on the interface of the session. It goes behind the other one where the peer is on that link (RFC 2545
+    /// section 3).
+    pub link_local: Option<Ipv6Addr>,
 }
 
 impl NextHops {
+    /// The same as far as they mean something to this peer; `shared`: it is on the link of the session. Where the session itself is
+    /// between link-local addresses, and there is no other, ours is the next hop, too.
+    #[must_use]
+    pub fn toward(self, peer: IpAddr, shared: bool) -> Self {
+        let link_local = self.link_local.filter(|_| shared);
+        let alone = link_local.filter(|_| matches!(peer, IpAddr::V6(v6) if v6.is_unicast_link_local()));
+        Self { v6: self.v6.or(alone), link_local, ..self }
+    }
+
+    /// The next hop that is sent with our link-local address behind it.
+    pub fn with_link_local(&self) -> Option<(Ipv6Addr, Ipv6Addr)> {
+        self.v6.zip(self.link_local)
+    }
+
     /// The address for a family.
     pub fn of(&self, family: Family) -> Option<IpAddr> {
         match family {

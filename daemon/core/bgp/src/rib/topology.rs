@@ -57,6 +57,12 @@ impl Topology {
         self.tunnel.get_lpm(&IpNet::from(address)).map(|(_, peer)| peer)
     }
 
+    /// True if an address is on a link of ours: not behind a tunnel peer, and on a connected subnet or link-local itself.
+    pub fn is_on_link(&self, address: IpAddr) -> bool {
+        let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        link_local || (self.tunnel_peer(address).is_none() && !self.shared_subnets(address).is_empty())
+    }
+
     /// True if a route to `prefix` would take over the packets to an address that it covers: nothing that is there without BGP, a
     /// connected subnet or a tunnel peer's prefix, is as long as it.
     fn would_capture(&self, prefix: &IpNet, address: IpAddr) -> bool {

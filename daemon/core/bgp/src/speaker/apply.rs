@@ -2,8 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use super::{Config, Guards, Peer, PeerConfig, PeerId, Speaker};
+use super::{
+    Config, Peer, PeerConfig, PeerId, Speaker,
+    change::{shut_down, shutdown},
+};
 use crate::{
+    dynamic::Remote,
     fsm::{Offer, Session, SessionConfig},
     rib::Topology,
     wire::{Notification, code},
@@ -19,7 +23,7 @@ impl Speaker {
             changes.push("own AS number or router ID changed: every session starts over".into());
         }
         self.remove_peers(&mut changes, now);
-        self.apply_dynamic(&old.dynamic, &mut changes, now);
+        self.apply_templates(&old.dynamic, &mut changes, now);
         self.apply_multipath(&old, &mut changes);
         if old.cluster_id() != self.config.cluster_id() && !identity_changed {
             changes.push("cluster ID changed".into());
@@ -27,23 +31,31 @@ impl Speaker {
         }
         self.apply_announce(&mut changes);
         for wanted in self.config.peers.clone() {
-            let known = self.peers.values().find(|peer| peer.config.name == wanted.name).map(|peer| peer.id);
-            match known {
+            let same = |peer: &&Peer| !peer.dynamic && peer.config.name == wanted.name;
+            match self.peers.values().find(same).map(|peer| peer.id) {
                 Some(id) => self.change_peer(id, wanted, identity_changed, &mut changes, now),
                 None => self.add_peer(wanted, &mut changes, now),
             }
         }
+        self.change_dynamic(identity_changed, &mut changes, now);
         self.trim();
         changes
     }
 
-    /// A peer is the same one if name and address are.
+    /// A peer is the same one if name and address are. One that came by a template goes where a configured one takes its place.
     fn remove_peers(&mut self, changes: &mut Vec<String>, now: Instant) {
-        let key = |peer: &PeerConfig| (Arc::clone(&peer.name), peer.address, peer.scope);
+        let key = |peer: &PeerConfig| (Arc::clone(&peer.name), Remote::new(peer.address, peer.scope));
         let wanted: BTreeSet<_> = self.config.peers.iter().map(key).collect();
-        let gone = self.peers.values().filter(|peer| !peer.dynamic && !wanted.contains(&key(&peer.config)));
-        for (id, name) in gone.map(|peer| (peer.id, Arc::clone(&peer.config.name))).collect::<Vec<_>>() {
-            changes.push(format!("neighbor {name} removed"));
+        let taken = |peer: &Peer| {
+            let (name, remote) = key(&peer.config);
+            wanted.iter().any(|wanted| wanted.0 == name || wanted.1 == remote)
+        };
+        let goes =
+            |peer: &&Peer| if peer.dynamic { taken(peer) } else { !wanted.contains(&key(&peer.config)) };
+        let gone: Vec<_> = self.peers.values().filter(goes).map(|peer| (peer.id, peer.remote())).collect();
+        for (id, remote) in gone {
+            changes.extend(self.peer_name(id).map(|name| format!("neighbor {name} removed")));
+            self.members.forget(remote);
             self.remove_peer(id, &Notification::new(code::CEASE, code::cease::DECONFIGURED), now);
         }
     }
@@ -53,13 +65,9 @@ impl Speaker {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.session.stop(notification, "removed from the configuration", now);
         }
-        self.settle(id, now);
-        let orders = self.peers.get_mut(&id).map(|peer| peer.keeper.abandon());
-        self.keep(id, orders.unwrap_or_default());
+        self.settle_actions(id, now);
+        self.give_up(id);
         self.peers.remove(&id);
-        if self.deferral.remove(id) {
-            self.release();
-        }
         self.trim();
     }
 
@@ -90,71 +98,20 @@ impl Speaker {
         self.make_peer(config, false, now);
     }
 
-    pub(super) fn add_dynamic(&mut self, config: PeerConfig, now: Instant) -> PeerId {
-        self.make_peer(config, true, now)
-    }
-
-    fn make_peer(&mut self, config: PeerConfig, dynamic: bool, now: Instant) -> PeerId {
+    pub(super) fn make_peer(&mut self, config: PeerConfig, dynamic: bool, now: Instant) -> PeerId {
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
         let mut session = Session::new(self.session_config(&config), self.jitter.split(), now);
         match &config.shutdown {
-            None => session.start(now),
             Some(text) => session.stop(&shutdown(text), &shut_down(text), now),
+            // Who has left does not come back because of a reload.
+            None if self.departure.is_over() => {}
+            None => session.start(now),
         }
         let peer = Peer::new(id, config, dynamic, session, self.config.restart.keeper);
         self.peers.insert(id, peer);
         self.settle(id, now);
         id
-    }
-
-    fn change_peer(
-        &mut self,
-        id: PeerId,
-        wanted: PeerConfig,
-        restart: bool,
-        changes: &mut Vec<String>,
-        now: Instant,
-    ) {
-        let session_config = self.session_config(&wanted);
-        let keeper = self.config.restart.keeper;
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        let old = std::mem::replace(&mut peer.config, wanted);
-        peer.keeper.set_config(keeper);
-        let new = &peer.config;
-        let name = new.name.clone();
-        if let Some(text) = new.shutdown.clone() {
-            if old.shutdown != new.shutdown {
-                peer.session.stop(&shutdown(&text), &shut_down(&text), now);
-                changes.push(format!("neighbor {name}: shut down"));
-            }
-            peer.session.set_config(session_config);
-            return self.settle(id, now);
-        }
-        if restart || renegotiates(&old, new) {
-            let notification = Notification::new(code::CEASE, code::cease::CONFIGURATION);
-            // What was learned under the old settings is not kept.
-            peer.session.restart(session_config, &notification, "its configuration changed", now);
-            changes.push(format!("neighbor {name}: session starts over"));
-            return self.settle(id, now);
-        }
-        let differences = Differences::between(&old, new);
-        changes.extend(differences.words().map(|what| format!("neighbor {name}: {what} changed")));
-        let (limit_out, port) = (new.max_prefixes_out, old.port != new.port);
-        if differences.import || differences.guards {
-            self.judge_again(id);
-        }
-        if differences.export || differences.settings {
-            self.set_export_limit(id, limit_out);
-            self.review_exports(id);
-        }
-        if differences.limit {
-            self.check_prefix_limit(id, now);
-        }
-        if port {
-            changes.push(format!("neighbor {name}: port changed, for the next connection"));
-        }
-        self.settle(id, now);
     }
 
     /// What lies around this node has perhaps changed: judges every path by it, those already here too. To be called before the first
@@ -194,7 +151,7 @@ impl Speaker {
         true
     }
 
-    fn session_config(&self, peer: &PeerConfig) -> SessionConfig {
+    pub(super) fn session_config(&self, peer: &PeerConfig) -> SessionConfig {
         SessionConfig {
             local_asn: self.config.asn,
             router_id: self.config.router_id,
@@ -204,63 +161,5 @@ impl Speaker {
             families: peer.families,
             offer: Offer { restart: self.restart_offer(peer), ..peer.offer.clone() },
         }
-    }
-}
-
-/// What may differ without the session noticing.
-#[derive(Clone, Copy)]
-struct Differences {
-    import: bool,
-    guards: bool,
-    export: bool,
-    settings: bool,
-    limit: bool,
-}
-
-impl Differences {
-    fn between(old: &PeerConfig, new: &PeerConfig) -> Self {
-        let unlimited = |peer: &PeerConfig| Guards { max_prefixes: None, ..peer.guards };
-        let settings =
-            |peer: &PeerConfig| (peer.next_hop, peer.remove_private_as, peer.add_path, peer.max_prefixes_out);
-        Self {
-            import: old.import != new.import,
-            guards: unlimited(old) != unlimited(new),
-            export: old.export != new.export,
-            settings: settings(old) != settings(new),
-            limit: old.prefix_limit() != new.prefix_limit(),
-        }
-    }
-
-    fn words(self) -> impl Iterator<Item = &'static str> {
-        let all = [
-            (self.import, "import policy"),
-            (self.guards, "what it may send"),
-            (self.export, "export policy"),
-            (self.settings, "what it is sent"),
-            (self.limit, "prefix limit"),
-        ];
-        all.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what)
-    }
-}
-
-/// True if a session under the old settings cannot go on under the new ones.
-fn renegotiates(old: &PeerConfig, new: &PeerConfig) -> bool {
-    let agreed = |peer: &PeerConfig| {
-        let session = (peer.asn, peer.hold_time, peer.families, peer.scope, peer.route_reflector_client);
-        (session, peer.restart, peer.passive, peer.shutdown.is_some())
-    };
-    agreed(old) != agreed(new) || (&old.offer, &old.asns) != (&new.offer, &new.asns)
-}
-
-fn shutdown(text: &str) -> Notification {
-    Notification::shutdown(code::cease::SHUTDOWN, text)
-}
-
-/// Why the session is idle, for a person.
-fn shut_down(text: &str) -> String {
-    if text.is_empty() {
-        "shut down by the configuration".into()
-    } else {
-        format!("shut down by the configuration: {text}")
     }
 }

@@ -12,11 +12,14 @@ impl Speaker {
     /// Ends every session for good: Cease/Administrative Shutdown with this text (RFC 9003).
     pub fn shut_down(&mut self, text: &str, now: Instant) {
         let notification = Notification::shutdown(code::cease::SHUTDOWN, text);
+        self.departure.leave();
         self.stop_all(&notification, "administratively shut down", now);
     }
 
     /// Ends every session for a restart of this node: peers that keep our routes meanwhile do, the others are told that we shut down.
+    /// Nothing changes for the kernel: [`Speaker::take_changed`] is silent from now on.
     pub fn suspend(&mut self, text: &str, now: Instant) {
+        self.departure.suspend();
         for id in self.ids() {
             if let Some(peer) = self.peers.get_mut(&id) {
                 peer.session.suspend(text, now);
@@ -47,8 +50,8 @@ impl Speaker {
     pub(super) fn departure_timeout(&mut self, now: Instant) {
         match self.departure.handle_timeout(now) {
             Some(Parting::HardReset) => {
-                let inner = Notification::shutdown(code::cease::SHUTDOWN, "drained");
-                let notification = Notification::hard_reset(&inner);
+                // A Hard Reset to those that would keep our routes otherwise; the others would not know the word.
+                let notification = Notification::shutdown(code::cease::SHUTDOWN, "drained");
                 self.stop_all(&notification, "drained", now);
                 self.events.push_back(Event::Drained);
             }

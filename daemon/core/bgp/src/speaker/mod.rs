@@ -11,12 +11,14 @@
 //! Nothing blocks and nothing fails: a peer's misbehaviour ends that peer's session and no more.
 
 mod apply;
+mod change;
 mod config;
 mod departure;
 mod detail;
 mod dynamic;
 mod group;
 mod import;
+mod messages;
 mod orders;
 mod peer;
 mod receive;
@@ -49,8 +51,9 @@ use crate::{
 pub use config::{
     AddPathSelection, Config, DynamicPeers, Guards, NextHopMode, PeerConfig, RestartConfig, RestartMode,
 };
-pub use detail::{FamilyDetail, PeerDetail};
+pub use detail::{FamilyDetail, PeerDetail, RestartDetail};
 pub use group::Member;
+pub use messages::Messages;
 pub use orders::Reset;
 pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
@@ -138,8 +141,8 @@ pub enum Event {
         peer: Arc<str>,
         /// The family.
         family: Family,
-        /// How many prefixes.
-        prefixes: usize,
+        /// How many paths.
+        paths: u32,
     },
     /// This node has come back: its own routes are selected and told from now on.
     RestartOver,
@@ -213,7 +216,8 @@ impl Speaker {
     /// Starts every session. `seed` is random, and nobody else knows it: it spreads retries, and places in hash tables.
     pub fn new(config: Config, seed: u64, now: Instant) -> Self {
         let tables = Seed::new(seed);
-        let nothing = Config { announce: Vec::new(), peers: Vec::new(), ..config.clone() };
+        let nothing =
+            Config { announce: Vec::new(), peers: Vec::new(), dynamic: Vec::new(), ..config.clone() };
         let mut speaker = Self {
             rib: Rib::new(config.multipath, tables),
             topology: Arc::default(),
@@ -312,12 +316,8 @@ impl Speaker {
 
     /// When to call [`Speaker::handle_timeout`], and what for.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let sessions = self.peers.values().filter_map(|peer| peer.session.poll_timeout());
-        let kept = self.peers.values().filter_map(|peer| peer.keeper.poll_timeout());
-        let refreshed = self.peers.values().filter_map(|peer| peer.up.as_ref()?.refresh.poll_timeout());
-        sessions
-            .chain(kept.map(|at| (at, "stale routes")))
-            .chain(refreshed.map(|at| (at, "route refresh")))
+        let of_peers = self.peers.values().flat_map(Peer::timers);
+        of_peers
             .chain(self.deferral.poll_timeout().map(|at| (at, "deferred selection")))
             .chain(self.departure.poll_timeout().map(|at| (at, "drain")))
             .chain(self.members.poll_timeout().map(|at| (at, "dynamic peers")))
@@ -357,9 +357,10 @@ impl Speaker {
         all
     }
 
-    /// True when every peer is established and has sent End-of-RIB for every family: what is not here now is really gone.
+    /// True when every peer that is to have a session is established and has sent End-of-RIB for every family: what is not here now is
+    /// really gone. Peers of a template count while they are there.
     pub fn synchronized(&self) -> bool {
-        self.peers.values().all(Peer::synchronized)
+        self.peers.values().filter(|peer| peer.is_expected()).all(Peer::synchronized)
     }
 
     fn new_connection(&mut self) -> ConnectionId {
@@ -399,13 +400,11 @@ impl Speaker {
                     // Our own OPEN has a handful of capabilities and always fits.
                     let encoded = open.encode(&mut link.control);
                     debug_assert!(encoded.is_ok());
-                    peer.messages_sent += 1;
                 }
             }
             Action::SendKeepalive(connection) => {
                 if let Some(link) = peer.link(connection) {
                     encode_keepalive(&mut link.control);
-                    peer.messages_sent += 1;
                 }
             }
             Action::Close(connection, notification) => self.close(id, connection, notification),
@@ -423,24 +422,38 @@ impl Speaker {
         self.owners.remove(&connection);
         let link = peer.links.iter().position(|link| link.id == connection).map(|at| peer.links.remove(at));
         let mut last_words = link.map(|link| link.control).unwrap_or_default();
+        let name = Arc::clone(&peer.config.name);
         if let Some(notification) = notification {
             // Its data is bounded where it is made; without room for it the connection just closes.
-            if notification.encode(&mut last_words).is_ok() {
-                peer.messages_sent += 1;
-            }
-            let peer = Arc::clone(&peer.config.name);
-            self.events.push_back(Event::Notified { peer, sent: true, notification });
+            let encoded = notification.encode(&mut last_words);
+            debug_assert!(encoded.is_ok());
+            self.events.push_back(Event::Notified { peer: name, sent: true, notification });
         }
+        peer.sent.count(&last_words);
         self.events.push_back(Event::Close { connection, last_words });
     }
 }
 
 #[cfg(test)]
+mod deferral_tests;
+#[cfg(test)]
+mod departure_tests;
+#[cfg(test)]
+mod dynamic_tests;
+#[cfg(test)]
+mod link_tests;
+#[cfg(test)]
 mod measure;
 #[cfg(test)]
 mod net;
 #[cfg(test)]
+mod order_tests;
+#[cfg(test)]
+mod played;
+#[cfg(test)]
 mod policy_tests;
+#[cfg(test)]
+mod restart_tests;
 #[cfg(test)]
 mod scripted;
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub(super) fn v6(n: usize) -> Ipv6Addr {
 }
 
 pub(super) fn own(n: usize) -> NextHops {
-    NextHops { v4: Some(v4(n)), v6: Some(v6(n)) }
+    NextHops { v4: Some(v4(n)), v6: Some(v6(n)), link_local: None }
 }
 
 /// Node `n`'s view of its peer `other`.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Peer, PeerId, Speaker};
+use super::{PeerId, Speaker};
 use crate::Family;
 
 /// Kinds of reset.
@@ -55,8 +55,7 @@ impl Speaker {
             peer.session.handle_link_down(why, now);
         }
         self.settle_actions(id, now);
-        let orders = self.peers.get_mut(&id).map(|peer| peer.keeper.abandon());
-        self.keep(id, orders.unwrap_or_default());
+        self.abandon(id);
         self.trim();
     }
 
@@ -66,13 +65,14 @@ impl Speaker {
         let requests: Vec<_> = Family::ALL.into_iter().filter_map(|family| up.refresh.ask(family)).collect();
         let connection = up.connection;
         let Some(link) = peer.link(connection) else { return };
-        // Four octets always fit.
-        let encoded = requests.iter().filter(|request| request.encode(&mut link.control).is_ok()).count();
-        peer.messages_sent += encoded as u64;
+        for request in requests {
+            let encoded = request.encode(&mut link.control);
+            debug_assert!(encoded.is_ok(), "four octets always fit");
+        }
     }
 
     pub(super) fn id_of(&self, name: &str) -> Option<PeerId> {
-        self.peers.values().find(|peer| *peer.config.name == *name).map(|peer: &Peer| peer.id)
+        self.peers.values().find(|peer| *peer.config.name == *name).map(|peer| peer.id)
     }
 }
 

@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Config, ConnectionId, PeerConfig, PeerId};
+use super::{Config, ConnectionId, Messages, PeerConfig, PeerId};
 use crate::{
     Families,
     adj_out::{AdjOut, Changes},
+    dynamic::Remote,
     fsm::{Negotiated, Session, State},
     refresh::Refresh,
     restart::{Keeper, KeeperConfig},
@@ -32,8 +33,10 @@ pub(super) struct Peer {
     pub(super) away: Option<Origin>,
     /// What its paths are judged by; made when the session comes up, and again when anything of it changes.
     pub(super) rules: Option<Arc<ImportRules>>,
-    pub(super) messages_received: u64,
-    pub(super) messages_sent: u64,
+    pub(super) received: Messages,
+    pub(super) sent: Messages,
+    /// UPDATEs with a fault that did not end the session.
+    pub(super) update_faults: u64,
 }
 
 /// A connection's buffers.
@@ -99,7 +102,7 @@ pub struct PeerStatus {
     pub name: Arc<str>,
     /// Its end of the session.
     pub address: IpAddr,
-    /// Its AS number.
+    /// Its AS number, as configured while it is not established.
     pub asn: u32,
     /// State of the session.
     pub state: State,
@@ -133,10 +136,16 @@ pub struct PeerStatus {
     pub last_error: Option<String>,
     /// How often the session reached Established.
     pub established_count: u64,
-    /// Since the peer was configured.
+    /// How often a session ended that was established.
+    pub flaps: u64,
+    /// Messages of every type since the peer was configured.
     pub messages_received: u64,
-    /// Since the peer was configured.
+    /// Messages of every type since the peer was configured.
     pub messages_sent: u64,
+    /// UPDATEs since the peer was configured with a fault that did not end the session (RFC 7606).
+    pub update_faults: u64,
+    /// A template made this peer when it connected.
+    pub dynamic: bool,
     /// Connection of the established session.
     pub connection: Option<ConnectionId>,
 }
@@ -151,20 +160,18 @@ impl Peer {
     ) -> Self {
         let keeper = Keeper::new(keeper);
         let (links, up, away, rules) = Default::default();
-        let (messages_received, messages_sent) = (0, 0);
-        Self {
-            id,
-            config,
-            dynamic,
-            session,
-            links,
-            up,
-            keeper,
-            away,
-            rules,
-            messages_received,
-            messages_sent,
-        }
+        let (received, sent, update_faults) = Default::default();
+        Self { id, config, dynamic, session, links, up, keeper, away, rules, received, sent, update_faults }
+    }
+
+    /// Whom it connects from.
+    pub(super) fn remote(&self) -> Remote {
+        Remote::new(self.config.address, self.config.scope)
+    }
+
+    /// A session is wanted, or stands.
+    pub(super) fn is_expected(&self) -> bool {
+        self.up.is_some() || (!self.dynamic && self.config.shutdown.is_none())
     }
 
     pub(super) fn link(&mut self, connection: ConnectionId) -> Option<&mut Link> {
@@ -228,7 +235,7 @@ impl Peer {
         PeerStatus {
             name: Arc::clone(&self.config.name),
             address: self.config.address,
-            asn: self.config.asn,
+            asn: negotiated.map_or(self.config.asn, |negotiated| negotiated.remote_asn),
             state: self.session.state(),
             reason: self.session.reason(),
             since: self.session.since(),
@@ -245,8 +252,11 @@ impl Peer {
             prefixes_sent: self.up.as_ref().map_or(0, |up| up.out.advertised()),
             last_error: self.session.last_error().map(|error| error.text.clone()),
             established_count: self.session.established_count(),
-            messages_received: self.messages_received,
-            messages_sent: self.messages_sent,
+            flaps: self.session.established_count() - u64::from(self.up.is_some()),
+            messages_received: self.received.total(),
+            messages_sent: self.sent.total(),
+            update_faults: self.update_faults,
+            dynamic: self.dynamic,
             connection: self.up.as_ref().map(|up| up.connection),
         }
     }

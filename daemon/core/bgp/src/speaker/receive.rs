@@ -49,7 +49,7 @@ impl Speaker {
 
     fn handle_frame(&mut self, id: PeerId, connection: ConnectionId, message: Frame<'_>, now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        peer.messages_received += 1;
+        peer.received.add(message.kind);
         let input = match message.kind {
             MessageType::Open => Open::decode(message.body).map(Input::Open),
             MessageType::Keepalive => Ok(Input::Keepalive),
@@ -120,6 +120,7 @@ impl Speaker {
         let Some(rules) = peer.rules.clone() else { return };
         // One event for each message, however many faults it is stuffed with.
         if let Some(fault) = update.faults.into_iter().max_by_key(|fault| fault.disposition) {
+            peer.update_faults += 1;
             self.events.push_back(Event::UpdateFault { peer: Arc::clone(&name), fault });
         }
         for Nlri { prefix, path_id } in update.withdrawn {

@@ -29,10 +29,10 @@ impl Speaker {
         let Some(up) = peer.up.take() else { return };
         peer.away = Some(up.origin());
         let orders = peer.keeper.handle_down(ending, &up.negotiated, now);
-        let address = peer.config.address;
+        let remote = peer.remote();
         self.keep(id, orders);
         self.deferral.handle_down(id);
-        self.members.handle_down(address, now);
+        self.members.handle_down(remote, now);
     }
 
     pub(super) fn end_of_rib(&mut self, id: PeerId, family: Family) {
@@ -65,28 +65,39 @@ impl Speaker {
     /// Does to a peer's routes what its keeper ordered.
     pub(super) fn keep(&mut self, id: PeerId, orders: Vec<Order>) {
         for order in orders {
+            let stale = self.rib.counts(id).stale;
             let (family, changed) = match order {
-                Order::Mark(family) => (None, self.rib.mark_stale(id, Families::from_iter([family]))),
-                Order::Sweep(family) => {
-                    (Some(family), self.rib.sweep_stale(id, Families::from_iter([family])))
-                }
-                Order::Drop(family) => {
-                    (Some(family), self.rib.withdraw_peer(id, Families::from_iter([family])))
-                }
+                Order::Mark(family) => (family, self.rib.mark_stale(id, Families::from_iter([family]))),
+                Order::Sweep(family) => (family, self.rib.sweep_stale(id, Families::from_iter([family]))),
+                Order::Drop(family) => (family, self.rib.withdraw_peer(id, Families::from_iter([family]))),
             };
-            let prefixes = changed.len();
             self.note_all(changed);
+            let paths = stale.saturating_sub(self.rib.counts(id).stale);
             let Some(peer) = self.peers.get_mut(&id) else { return };
-            if let Some(family) = family.filter(|_| prefixes > 0) {
+            if paths > 0 {
                 self.events.push_back(Event::StaleGone {
                     peer: Arc::clone(&peer.config.name),
                     family,
-                    prefixes,
+                    paths,
                 });
             }
             if peer.up.is_none() && peer.keeper.stale().is_empty() {
                 (peer.away, peer.rules) = (None, None);
             }
+        }
+    }
+
+    /// Nothing of what is kept of a peer is worth keeping any more.
+    pub(super) fn abandon(&mut self, id: PeerId) {
+        let orders = self.peers.get_mut(&id).map(|peer| peer.keeper.abandon());
+        self.keep(id, orders.unwrap_or_default());
+    }
+
+    /// A peer is not to have a session: nothing is kept of it, and nobody waits for it.
+    pub(super) fn give_up(&mut self, id: PeerId) {
+        self.abandon(id);
+        if self.deferral.remove(id) {
+            self.release();
         }
     }
 

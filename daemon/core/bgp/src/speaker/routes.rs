@@ -15,7 +15,7 @@ use crate::{
     fsm::Negotiated,
     refresh::Refresh,
     rib::{Change, ExportCache, ExportTarget, Neighbor, Rib, Source, Verdict},
-    wire::{Attributes, Peering},
+    wire::{Attributes, Encoding, Peering},
 };
 
 /// Bytes after which [`Speaker::poll_transmit`] leaves the rest for the next call.
@@ -51,9 +51,9 @@ fn by_attributes(rib: &Rib) -> Arc<[IpNet]> {
 
 impl Speaker {
     /// Prefixes whose paths changed since the last call, in the order in which they did; some perhaps twice. None while
-    /// [`Speaker::defers`].
+    /// [`Speaker::defers`], and none after [`Speaker::suspend`].
     pub fn take_changed(&mut self) -> Vec<IpNet> {
-        if self.deferral.defers() {
+        if self.deferral.defers() || self.departure.is_suspended() {
             return Vec::new();
         }
         self.changed_distinct = 0;
@@ -72,6 +72,7 @@ impl Speaker {
         }
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.session.handle_sent(connection);
+            peer.sent.count(&out[before..]);
         }
         out.len() > before
     }
@@ -87,7 +88,7 @@ impl Speaker {
         let mut exporter = Exporter { rib, exports, target: &target, send, selection: peer.config.add_path };
         while out.len() < TRANSMIT_BATCH {
             match adj_out.encode_next(changes, &mut |prefix, paths| exporter.wanted(prefix, paths), out) {
-                Ok(true) => peer.messages_sent += 1,
+                Ok(true) => {}
                 Ok(false) => {
                     exporter.exports.clear();
                     break;
@@ -124,6 +125,7 @@ impl Speaker {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let own = peer.link(connection).map(|link| link.own).unwrap_or_default();
         let config = &peer.config;
+        let own = own.toward(config.address, self.topology.is_on_link(config.address));
         let neighbor = Arc::new(Neighbor {
             id,
             name: Arc::clone(&config.name),
@@ -135,7 +137,7 @@ impl Speaker {
         });
         let format = Format {
             families: negotiated.families,
-            encoding: negotiated.encoding(),
+            encoding: Encoding { link_local: own.with_link_local(), ..negotiated.encoding() },
             enhanced_refresh: negotiated.enhanced_refresh,
         };
         let out = AdjOut::new(format, config.max_prefixes_out, prefixes, at, self.seed);
@@ -157,9 +159,9 @@ impl Speaker {
         });
         peer.away = None;
         let orders = peer.keeper.handle_up(&agreed, now);
-        let address = peer.config.address;
+        let remote = peer.remote();
         self.keep(id, orders);
-        self.members.handle_up(address);
+        self.members.handle_up(remote);
         self.renew_rules(id);
         if self.deferral.handle_up(id, &agreed) {
             self.release();

@@ -25,7 +25,7 @@ pub(crate) fn v4(n: usize) -> Ipv4Addr {
 
 fn own(n: usize) -> NextHops {
     let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::try_from(n + 1).unwrap());
-    NextHops { v4: Some(v4(n)), v6: Some(v6) }
+    NextHops { v4: Some(v4(n)), v6: Some(v6), link_local: None }
 }
 
 fn node_at(address: IpAddr) -> Option<usize> {

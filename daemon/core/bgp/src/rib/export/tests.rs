@@ -28,7 +28,7 @@ fn target(external: bool) -> ExportTarget {
         client: false,
         local_asn: 65_001,
         cluster_id: Ipv4Addr::new(10, 99, 0, 1),
-        own: NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: None },
+        own: NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: None, link_local: None },
         families: Families::ALL,
         extended_next_hop: false,
         role: None,
@@ -229,7 +229,7 @@ fn next_hops() {
 
 #[test]
 fn next_hops_of_the_other_family() {
-    let v6 = NextHops { v4: None, v6: Some("fd00::1".parse().unwrap()) };
+    let v6 = NextHops { v4: None, v6: Some("fd00::1".parse().unwrap()), link_local: None };
     let over_v6 = ExportTarget { own: v6, ..target(true) };
     let learned = bundle(external(), attributes(&[65_002]));
     assert_eq!(sent(&learned, &over_v6).err(), Some(Withheld::NoNextHop));
@@ -305,7 +305,11 @@ fn who_leaves_says_so() {
 fn the_cache_knows_what_the_result_depends_on() {
     let v4_only = Condition { family: Some(Family::Ipv4Unicast), ..Condition::default() };
     let rule = Rule { condition: v4_only, change: Change::default(), action: Action::Accept };
-    let own = NextHops { v4: Some(Ipv4Addr::new(10, 99, 0, 1)), v6: Some("fd00::1".parse().unwrap()) };
+    let own = NextHops {
+        v4: Some(Ipv4Addr::new(10, 99, 0, 1)),
+        v6: Some("fd00::1".parse().unwrap()),
+        link_local: None,
+    };
     let policy = Arc::new(Policy::new("test", vec![rule]).unwrap());
     let target = ExportTarget { policy, own, ..target(true) };
     let learned = bundle(external(), attributes(&[65_002]));
