@@ -19,6 +19,7 @@ mod paths;
 mod publish;
 mod socket;
 mod to_core;
+mod walk;
 
 use std::time::Instant;
 
@@ -34,6 +35,7 @@ pub use handle::{Handle, NeighborStatus};
 use listen::Listeners;
 pub use paths::{PathNote, PathNotes};
 pub use to_core::index as interface_index;
+pub use walk::Walk;
 
 /// Binds the listeners and starts every session.
 ///

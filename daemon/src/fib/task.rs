@@ -97,6 +97,7 @@ impl Task {
         drop(pending);
         loop {
             let table = self.view.config.table;
+            self.view.plan_pass(self.schedule.next());
             tokio::select! {
                 biased;
                 heard = self.events.heard(table), if !self.broken => self.heard(heard).await,
