@@ -1,14 +1,13 @@
-//! `isthmusctl bgp neighbors NAME`: one session with everything that is known about it.
+//! `isthmusctl bgp neighbors NAME`: one session with everything that is known about it. How it looks is in `layout`.
+
+mod layout;
 
 use isthmus_proto::bgp as wire;
 use serde::Serialize;
 use tonic::{Response, Status};
 
-use crate::bgp::state_cell;
 use crate::failure::Failure;
-use crate::moment::{Moment, age};
-use crate::output::Document;
-use crate::page::Page;
+use crate::moment::Moment;
 use crate::text;
 use crate::watch::{Client, Question};
 
@@ -56,9 +55,61 @@ pub(crate) struct NeighborDocument {
     prefixes_sent: u64,
     messages_received: u64,
     messages_sent: u64,
+    /// How often an established session ended.
+    flaps: u64,
+    /// UPDATEs with a fault that did not end the session.
+    update_faults: u64,
+    /// Made from a template when it connected.
+    dynamic: bool,
+    /// Ours, while it is in force.
+    role: Option<String>,
+    /// A family in which prefixes are held back from it.
+    held_back: Option<String>,
+    /// Settings that fight what is known of its kind of router.
+    warnings: Vec<String>,
+    bfd: Option<Bfd>,
+    graceful_restart: Option<GracefulRestart>,
     timers: Vec<Timer>,
     families: Vec<Family>,
+    messages: Vec<Messages>,
     capabilities: Vec<Capability>,
+}
+
+/// What watches the path.
+#[derive(Debug, Serialize)]
+struct Bfd {
+    /// As `isthmusctl bfd` shows it.
+    name: String,
+    state: String,
+    reason: String,
+    detection_time_us: Option<u64>,
+}
+
+/// As agreed in the session that stands.
+#[derive(Debug, Serialize)]
+struct GracefulRestart {
+    agreed: bool,
+    /// How long the neighbor asks us to keep its routes.
+    time_ms: u64,
+    /// Of which its routes are kept.
+    families: Vec<String>,
+    /// That it had gone on forwarding when the session came up.
+    forwarding: Vec<String>,
+    /// Routes are kept through a NOTIFICATION that is no Hard Reset, too.
+    notification: bool,
+    /// The session is its first after a restart of its own.
+    restarting: bool,
+    /// This node has restarted and waits for what the neighbor has to tell.
+    waiting: bool,
+}
+
+/// Since the neighbor was configured.
+#[derive(Debug, Serialize)]
+struct Messages {
+    #[serde(rename = "type")]
+    kind: String,
+    received: u64,
+    sent: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,6 +149,16 @@ struct Family {
     end_of_rib: bool,
     received: u64,
     limit: u64,
+    accepted: u64,
+    best: u64,
+    stale: u64,
+    sent: u64,
+    /// The neighbor sends several paths to a prefix.
+    several_in: bool,
+    /// It is sent several.
+    several_out: bool,
+    /// Until kept routes go at the latest.
+    stale_remaining_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,6 +193,15 @@ impl From<wire::BgpNeighborDetail> for NeighborDocument {
             prefixes_sent: detail.prefixes_sent,
             messages_received: detail.messages_received,
             messages_sent: detail.messages_sent,
+            flaps: detail.flaps,
+            update_faults: detail.update_faults,
+            dynamic: detail.dynamic,
+            role: text::known(detail.role),
+            held_back: text::known(detail.held_back),
+            warnings: detail.warnings,
+            bfd: detail.bfd.map(Bfd::from),
+            graceful_restart: detail.restart.map(GracefulRestart::from),
+            messages: detail.messages.into_iter().map(Messages::from).collect(),
             timers: detail.timers.into_iter().map(Timer::from).collect(),
             families: detail.families.into_iter().map(Family::from).collect(),
             capabilities: detail.capabilities.into_iter().map(Capability::from).collect(),
@@ -172,8 +242,47 @@ impl From<wire::BgpTimer> for Timer {
 
 impl From<wire::BgpFamily> for Family {
     fn from(family: wire::BgpFamily) -> Self {
-        let wire::BgpFamily { family, agreed, end_of_rib, received, limit } = family;
-        Self { family, agreed, end_of_rib, received, limit }
+        Self {
+            family: family.family,
+            agreed: family.agreed,
+            end_of_rib: family.end_of_rib,
+            received: family.received,
+            limit: family.limit,
+            accepted: family.accepted,
+            best: family.best,
+            stale: family.stale,
+            sent: family.sent,
+            several_in: family.several_in,
+            several_out: family.several_out,
+            stale_remaining_ms: family.stale_remaining_ms,
+        }
+    }
+}
+
+impl From<wire::BgpMessages> for Messages {
+    fn from(messages: wire::BgpMessages) -> Self {
+        Self { kind: messages.r#type, received: messages.received, sent: messages.sent }
+    }
+}
+
+impl From<wire::BgpBfd> for Bfd {
+    fn from(bfd: wire::BgpBfd) -> Self {
+        let wire::BgpBfd { name, state, reason, detection_time_us } = bfd;
+        Self { name, state, reason, detection_time_us }
+    }
+}
+
+impl From<wire::BgpRestart> for GracefulRestart {
+    fn from(restart: wire::BgpRestart) -> Self {
+        Self {
+            agreed: restart.agreed,
+            time_ms: restart.time_ms,
+            families: restart.families,
+            forwarding: restart.forwarding,
+            notification: restart.notification,
+            restarting: restart.restarting,
+            waiting: restart.waiting,
+        }
     }
 }
 
@@ -182,104 +291,4 @@ impl From<wire::BgpCapability> for Capability {
         let wire::BgpCapability { name, sent, received } = capability;
         Self { name, sent, received }
     }
-}
-
-impl Document for NeighborDocument {
-    fn lay_out(&self, now: Moment, page: &mut Page) {
-        self.lay_out_facts(now, page);
-        page.line("");
-        self.lay_out_timers(page);
-        page.line("");
-        self.lay_out_families(page);
-        page.line("");
-        self.lay_out_capabilities(page);
-    }
-}
-
-impl NeighborDocument {
-    fn lay_out_facts(&self, now: Moment, page: &mut Page) {
-        let prefixes = format!(
-            "{} received, {} filtered, {} accepted, {} best, {} stale, {} sent",
-            self.prefixes_received,
-            self.prefixes_filtered,
-            self.prefixes_accepted,
-            self.prefixes_best,
-            self.prefixes_stale,
-            self.prefixes_sent
-        );
-        page.facts([
-            ("Name", self.name.as_str().into()),
-            ("Address", self.address.as_str().into()),
-            ("Local address", self.local_address.as_deref().unwrap_or("").into()),
-            ("Local AS", u64::from(self.local_asn).into()),
-            ("Remote AS", u64::from(self.remote_asn).into()),
-            ("Remote router ID", self.remote_router_id.as_deref().unwrap_or("").into()),
-            ("State", state_cell(&self.state)),
-            ("Reason", self.state_reason.as_str().into()),
-            ("Since", age(self.state_since, now).into()),
-            ("Times established", self.established_count.into()),
-            ("Last error", self.last_error.as_ref().map(|error| error.words(now)).unwrap_or_default().into()),
-            ("NOTIFICATION", self.last_notification().map(Notification::words).unwrap_or_default().into()),
-            ("Import policy", self.import_policy.as_str().into()),
-            ("Export policy", self.export_policy.as_str().into()),
-            ("Prefixes", prefixes.into()),
-            ("Messages", format!("{} received, {} sent", self.messages_received, self.messages_sent).into()),
-        ]);
-    }
-
-    fn last_notification(&self) -> Option<&Notification> {
-        self.last_error.as_ref()?.notification.as_ref()
-    }
-
-    fn lay_out_timers(&self, page: &mut Page) {
-        let duration = |of: Option<u64>| of.map(text::milliseconds).unwrap_or_default();
-        let rows = self.timers.iter().map(|timer| {
-            [
-                timer.name.as_str().into(),
-                duration(timer.configured_ms).into(),
-                duration(timer.agreed_ms).into(),
-                duration(timer.remaining_ms).into(),
-            ]
-        });
-        page.table(["TIMER", "CONFIGURED", "AGREED", "REMAINING"], rows, "no timers");
-    }
-
-    fn lay_out_families(&self, page: &mut Page) {
-        let rows = self.families.iter().map(|family| {
-            [
-                family.family.as_str().into(),
-                yes(family.agreed).into(),
-                yes(family.end_of_rib).into(),
-                family.received.into(),
-                family.limit.into(),
-            ]
-        });
-        page.table(["FAMILY", "AGREED", "COMPLETE", "RECEIVED", "LIMIT"], rows, "no families");
-    }
-
-    fn lay_out_capabilities(&self, page: &mut Page) {
-        let rows = self.capabilities.iter().map(|capability| {
-            [yes(capability.sent).into(), yes(capability.received).into(), capability.name.as_str().into()]
-        });
-        page.table(["SENT", "RECEIVED", "CAPABILITY"], rows, "no capabilities");
-    }
-}
-
-impl LastError {
-    fn words(&self, now: Moment) -> String {
-        format!("{}; {} ago; up to {}", self.text, age(self.at, now), self.fault)
-    }
-}
-
-impl Notification {
-    fn words(&self) -> String {
-        let by = if self.sent { "sent" } else { "received" };
-        let data = if self.data.is_empty() { String::new() } else { format!(", data {}", self.data) };
-        let decoded = self.decoded.as_ref().map(|decoded| format!(": {decoded}")).unwrap_or_default();
-        format!("{by} {} ({}/{}){data}{decoded}", self.name, self.code, self.subcode)
-    }
-}
-
-fn yes(so: bool) -> &'static str {
-    if so { "yes" } else { "no" }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tonic::{Response, Status};
 
 use crate::cli::RibTable;
+use crate::client;
 use crate::failure::Failure;
 use crate::moment::Moment;
 use crate::output::Document;
@@ -13,7 +14,7 @@ use crate::page::{Cell, Page, Tone};
 use crate::text;
 use crate::watch::{Client, Question};
 
-/// Asks for a table, page by page.
+/// Asks for a table, which comes in parts.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) table: RibTable,
@@ -34,7 +35,6 @@ impl Query {
             prefix: self.prefix.map(|prefix| prefix.to_string()).unwrap_or_default(),
             longer: self.longer,
             neighbor: self.neighbor.clone().unwrap_or_default(),
-            after: String::new(),
         }
     }
 }
@@ -44,15 +44,12 @@ impl Question for Query {
     type Document = RibDocument;
 
     async fn ask(&self, client: &mut Client) -> Result<Response<Self::Answer>, Status> {
-        let (mut request, mut all) = (self.request(), Vec::new());
-        loop {
-            let page = client.bgp.list_rib(request.clone()).await?.into_inner();
+        let mut parts = client.bgp.list_rib(self.request()).await?.into_inner();
+        let mut all = Vec::new();
+        while let Some(page) = client::next(&mut parts).await? {
             all.extend(page.entries);
-            if page.next.is_empty() || page.next == request.after {
-                return Ok(Response::new(all));
-            }
-            request.after = page.next;
         }
+        Ok(Response::new(all))
     }
 
     fn document(&self, answer: Self::Answer) -> Result<RibDocument, Failure> {

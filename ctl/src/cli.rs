@@ -245,6 +245,15 @@ pub(crate) enum BgpVerb {
         #[arg(long, value_name = "NAME")]
         neighbor: Option<String>,
     },
+    /// Writes what neighbors sent, used or not, into a file in MRT format (RFC 6396), as route collectors do.
+    Dump {
+        /// Whole or not at all; "-" for stdout.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Replace the file if it is there.
+        #[arg(long)]
+        force: bool,
+    },
     /// Ends a session, which starts again at once (Cease/Administrative Reset), and any hold-down.
     Clear {
         /// Name or address of the neighbor; "all" for every one.
@@ -498,7 +507,7 @@ impl Noun {
             Self::Status { exit_code } => !exit_code,
             Self::Tunnel { verb: Some(TunnelVerb::Offload { to, .. }) } => to.is_none(),
             Self::Peers | Self::Fabric { .. } | Self::Tunnel { verb: None } => true,
-            Self::Bgp { verb } => !matches!(verb, BgpVerb::Clear { .. }),
+            Self::Bgp { verb } => !matches!(verb, BgpVerb::Clear { .. } | BgpVerb::Dump { .. }),
             Self::Routes { .. } | Self::Bfd { .. } | Self::Certs { verb: None } => true,
             Self::Events { follow, .. } => !follow,
             Self::Rotate { verb } => matches!(verb, RotateVerb::Status),

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use isthmus_proto::{WHY_IN_LOG, control::control_client::ControlClient};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 use crate::failure::Failure;
 
@@ -146,6 +146,12 @@ impl Server {
             format!("it stopped just now, or something else listens there: try again, or {}", self.where_set),
         )
     }
+}
+
+/// The next part of an answer that comes in parts, each of which may take as long as a whole one.
+pub(crate) async fn next<T>(parts: &mut Streaming<T>) -> Result<Option<T>, Status> {
+    let late = |_| Status::deadline_exceeded("a part of the answer is late");
+    tokio::time::timeout(ANSWER_WITHIN, parts.message()).await.map_err(late)?
 }
 
 /// A client of the control API on a connection.

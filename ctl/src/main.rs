@@ -7,6 +7,7 @@ mod audit;
 mod bfd;
 mod bgp;
 mod bgp_clear;
+mod bgp_dump;
 mod bgp_neighbor;
 mod bgp_rib;
 mod certs;
@@ -89,6 +90,9 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Noun::Bgp { verb: BgpVerb::Rib { table, prefix, longer, neighbor } } => {
             ask.show(&bgp_rib::Query { table, prefix, longer, neighbor })
+        }
+        Noun::Bgp { verb: BgpVerb::Dump { file, force } } => {
+            bgp_dump::dump(&client::Server::control(&arguments.socket), &file, force)
         }
         Noun::Bgp { verb: BgpVerb::Clear { neighbor, soft } } => {
             ask.show(&bgp_clear::Order { neighbor, soft })

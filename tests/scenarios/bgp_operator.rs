@@ -2,7 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
 
-use std::{path::Path, time::Duration};
+#[path = "bgp_operator/mrt.rs"]
+mod mrt;
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::{Context, Result, ensure};
 use isthmus_lab::{bins::Bins, link::veth, netns::Netns, node::Node, sandbox};
@@ -112,6 +119,25 @@ fn tables_show_what_was_sent_told_and_used() {
         assert_eq!((&path["neighbor"], &path["state"]), (&json!("far"), &json!("advertised")));
         assert_eq!(path["attributes"]["as_path"], json!([4_200_000_001_u32]));
         assert_eq!(path["attributes"]["next_hop"], "192.0.2.1");
+    });
+}
+
+#[test]
+fn a_dump_is_read_by_others() {
+    run("a_dump_is_read_by_others", |pair| {
+        let file = pair.near.dir().join("rib.mrt");
+        pair.near.ctl_ok(&["bgp", "dump", file.to_str().unwrap()]).unwrap();
+        let dump = mrt::read(&fs::read(&file).unwrap());
+        let far = ([192, 0, 2, 2].into(), [192, 0, 2, 2].into(), 4_200_000_002);
+        assert_eq!((dump.collector, &dump.peers[..]), (Some([192, 0, 2, 1].into()), &[far][..]));
+        let prefixes: Vec<_> = dump.paths.iter().map(|(prefix, peer, ..)| (prefix.as_str(), *peer)).collect();
+        assert_eq!(prefixes, [("10.20.0.0/16", 0), ("10.20.1.0/24", 0)], "own routes are not in it");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        for (_, _, heard, attributes) in dump.paths {
+            assert!(u64::from(heard).abs_diff(now) < 60, "{heard} against {now}");
+            // ORIGIN, AS_PATH of one, NEXT_HOP: with four-octet AS numbers.
+            assert_eq!(attributes, 4 + 9 + 7);
+        }
     });
 }
 

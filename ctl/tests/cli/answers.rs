@@ -46,6 +46,8 @@ pub(crate) fn healthy() -> Answers {
         certificates: ListCertificatesResponse { certificates: vec![root(), svid()] },
         neighbor: crate::bgp::detail(),
         rib: crate::bgp::pages(),
+        mrt: Vec::new(),
+        broken_off: None,
         cleared: Default::default(),
         drain: Vec::new(),
         explained: Default::default(),

@@ -42,6 +42,13 @@ pub(crate) fn detail() -> BgpNeighborDetail {
             end_of_rib: true,
             received: 12,
             limit: 1000,
+            accepted: 11,
+            best: 10,
+            stale: 2,
+            sent: 3,
+            several_in: true,
+            several_out: false,
+            stale_remaining_ms: Some(5_000),
         }],
         prefixes_received: 12,
         prefixes_accepted: 11,
@@ -67,6 +74,31 @@ pub(crate) fn detail() -> BgpNeighborDetail {
         }),
         import_policy: "all".into(),
         export_policy: "none".into(),
+        messages: vec![
+            BgpMessages { r#type: "OPEN".into(), received: 2, sent: 3 },
+            BgpMessages { r#type: "UPDATE".into(), received: 75, sent: 67 },
+        ],
+        restart: Some(BgpRestart {
+            agreed: true,
+            time_ms: 120_000,
+            families: vec!["ipv4-unicast".into()],
+            forwarding: vec![],
+            notification: true,
+            restarting: true,
+            waiting: false,
+        }),
+        role: "customer".into(),
+        warnings: vec!["this router never offers less than 60 s".into()],
+        dynamic: true,
+        held_back: "ipv4-unicast".into(),
+        bfd: Some(BgpBfd {
+            name: "azure-gw1".into(),
+            state: "Up".into(),
+            reason: "heard within 900ms".into(),
+            detection_time_us: Some(900_000),
+        }),
+        flaps: 1,
+        update_faults: 4,
     }
 }
 
@@ -93,7 +125,7 @@ fn path(neighbor: &str, state: RibPathState, reason: &str) -> RibPath {
     }
 }
 
-/// Two pages: a prefix with a path that lost, and one that is used.
+/// Two parts: a prefix with a path that lost, and one that is used.
 pub(crate) fn pages() -> Vec<RibPage> {
     let step = DecidingStep { name: "BGP identifier".into(), own: "9.9.9.9".into(), best: "1.1.1.1".into() };
     let lost =
@@ -109,8 +141,8 @@ pub(crate) fn pages() -> Vec<RibPage> {
     };
     let entry = |prefix: &str, paths| RibEntry { prefix: prefix.into(), paths };
     vec![
-        RibPage { entries: vec![entry("10.20.0.0/16", first)], next: "1".into() },
-        RibPage { entries: vec![entry("fd00:20::/32", vec![here])], next: String::new() },
+        RibPage { entries: vec![entry("10.20.0.0/16", first)] },
+        RibPage { entries: vec![entry("fd00:20::/32", vec![here])] },
     ]
 }
 
@@ -131,20 +163,31 @@ Remote router ID   10.99.0.2
 State              Established
 Reason             routes flow
 Since              1d
-Times established  2
+Times established  2, ended 1
 Last error         peer sent Cease; 2h30m ago; up to an operator
 NOTIFICATION       received Cease/Administrative Reset (6/4), data 026869: \"hi\"
 Import policy      all
 Export policy      none
+Role               customer
+Graceful restart   its routes are kept for 2m: ipv4-unicast; through a NOTIFICATION, too; it has restarted
+BFD                Up: heard within 900ms (isthmusctl bfd azure-gw1)
 Prefixes           12 received, 1 filtered, 11 accepted, 10 best, 0 stale, 3 sent
-Messages           77 received, 70 sent
+Faulty UPDATEs     4
+
+made from a template when it connected
+held back: it is sent no more ipv4-unicast prefixes
+warning: this router never offers less than 60 s
 
 TIMER       CONFIGURED  AGREED  REMAINING
 hold timer  30s         9s      7500ms
 keepalive   -           3s      1200ms
 
-FAMILY        AGREED  COMPLETE  RECEIVED  LIMIT
-ipv4-unicast  yes     yes       12        1000
+FAMILY        AGREED  COMPLETE  RECEIVED  LIMIT  ACCEPTED  BEST  STALE  SENT  ADD-PATH
+ipv4-unicast  yes     yes       12        1000   11        10    2      3     received
+
+MESSAGES  RECEIVED  SENT
+OPEN      2         3
+UPDATE    75        67
 
 SENT  RECEIVED  CAPABILITY
 yes   yes       multiprotocol ipv4-unicast
@@ -156,11 +199,14 @@ no    yes       route refresh
     let timer =
         json!({ "name": "keepalive", "configured_ms": null, "agreed_ms": 3000, "remaining_ms": 1200 });
     assert_eq!(document["timers"][1], timer);
+    assert_eq!(document["families"][0]["stale_remaining_ms"], 5_000);
+    assert_eq!(document["graceful_restart"]["time_ms"], 120_000);
+    assert_eq!(document["bfd"]["detection_time_us"], 900_000);
     assert_eq!(server.asked(), ["azure-gw1", "azure-gw1"]);
 }
 
 #[test]
-fn a_table_comes_in_pages_and_is_printed_whole() {
+fn a_table_comes_in_parts_and_is_printed_whole() {
     let server = Server::start(answers::healthy());
     let expected = "\
 PREFIX        NEXT HOP   NEIGHBOR   STATE  PREF  MED  AS PATH           ORIGIN  COMMUNITIES                   WHY
@@ -171,9 +217,8 @@ fd00:20::/32  0.0.0.0    here       best   -     -    -                 igp     
     assert_eq!(run(&server.socket(), "bgp rib best").data(), expected);
     run(&server.socket(), "bgp rib in 10.20.3.4/16 --longer --neighbor azure-gw1").data();
     run(&server.socket(), "bgp rib out fd00::1").data();
-    let first = ["Best  false  ", "Best  false  1", "In 10.20.0.0/16 true azure-gw1 "];
-    assert_eq!(server.asked()[..3], first);
-    assert_eq!(server.asked()[4], "Out fd00::1/128 false  ");
+    let asked = ["Best  false ", "In 10.20.0.0/16 true azure-gw1", "Out fd00::1/128 false "];
+    assert_eq!(server.asked(), asked);
     assert_eq!(run(&server.socket(), "bgp rib in --longer").code, Some(2));
 }
 
@@ -227,6 +272,43 @@ fn an_order_names_whom_it_was_carried_out_for() {
     for refused in ["bgp clear", "bgp clear all --soft sideways", "bgp clear all --watch"] {
         assert_eq!(run(&server.socket(), refused).code, Some(2), "{refused}");
     }
+}
+
+fn parts() -> Vec<MrtPart> {
+    let part = |data: &[u8], left| MrtPart { data: data.to_vec(), left };
+    vec![part(b"index", 2), part(b"\x00\xff", 1), part(b"last", 0)]
+}
+
+#[test]
+fn a_dump_is_written_whole_and_replaces_nothing_unasked() {
+    let server = Server::start(Answers { mrt: parts(), ..Answers::default() });
+    let file = server.directory().join("rib.mrt");
+    let dump = |more: &str| run(&server.socket(), &format!("bgp dump {}{more}", file.display()));
+    let ran = dump("");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("2 prefixes, 11 B written"), "{}", ran.stderr);
+    assert_eq!(std::fs::read(&file).expect("a file"), b"index\x00\xfflast");
+    std::fs::write(&file, "old").expect("written");
+    let ran = dump("");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("is there already") && ran.stderr.contains("--force"), "{}", ran.stderr);
+    assert_eq!(std::fs::read(&file).expect("a file"), b"old");
+    assert_eq!(dump(" --force").code, Some(0));
+    assert_eq!(std::fs::read(&file).expect("a file"), b"index\x00\xfflast");
+    assert_eq!(server.asked(), ["dump", "dump"], "what cannot be written is not asked for");
+}
+
+#[test]
+fn a_dump_that_breaks_off_leaves_no_file() {
+    let broken_off = Some(Status::unavailable("BGP is stopped"));
+    let server = Server::start(Answers { mrt: parts(), broken_off, ..Answers::default() });
+    let file = server.directory().join("rib.mrt");
+    let ran = run(&server.socket(), &format!("bgp dump {}", file.display()));
+    assert_eq!(ran.code, Some(4));
+    assert!(ran.stderr.contains("BGP is stopped"), "{}", ran.stderr);
+    let left = std::fs::read_dir(server.directory()).expect("there");
+    let left = left.map(|entry| entry.expect("readable").file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["isthmusd.sock"]);
 }
 
 #[test]

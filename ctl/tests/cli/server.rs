@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_proto::bgp::bgp_server::{Bgp, BgpServer};
 use isthmus_proto::bgp::{
-    BgpNeighborDetail, ClearBgpRequest, ClearBgpResponse, ExplainBgpRequest, ExplainBgpResponse,
-    ListRibRequest, RibPage, ShowBgpNeighborRequest,
+    BgpNeighborDetail, ClearBgpRequest, ClearBgpResponse, DumpMrtRequest, ExplainBgpRequest,
+    ExplainBgpResponse, ListRibRequest, MrtPart, RibPage, ShowBgpNeighborRequest,
 };
 use isthmus_proto::control::control_server::{Control, ControlServer};
 use isthmus_proto::control::*;
@@ -35,8 +35,12 @@ pub(crate) struct Answers {
     /// In order; the last one again and again.
     pub(crate) drain: Vec<DrainResponse>,
     pub(crate) neighbor: BgpNeighborDetail,
-    /// In order; a cursor is the number of the next one.
+    /// In order.
     pub(crate) rib: Vec<RibPage>,
+    /// In order.
+    pub(crate) mrt: Vec<MrtPart>,
+    /// What comes after the parts of an MRT file.
+    pub(crate) broken_off: Option<Status>,
     pub(crate) cleared: ClearBgpResponse,
     pub(crate) explained: ExplainBgpResponse,
     pub(crate) events: EventBatch,
@@ -106,6 +110,9 @@ impl Drop for Server {
     }
 }
 
+/// An answer in parts, the last of which may be that something went wrong.
+type Parts<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+
 struct Canned {
     answers: Answers,
     asked: Arc<Mutex<Vec<String>>>,
@@ -121,6 +128,17 @@ impl Canned {
             Some(refusal) => Err(refusal.clone()),
             None => Ok(Response::new(answer.clone())),
         }
+    }
+
+    fn reply_in_parts<T: Clone + Send>(
+        &self,
+        asked: impl Into<String>,
+        parts: &[T],
+        end: Option<Status>,
+    ) -> Result<Response<Parts<T>>, Status> {
+        self.reply(asked, &())?;
+        let parts = parts.iter().cloned().map(Ok).chain(end.map(Err)).collect::<Vec<_>>();
+        Ok(Response::new(tokio_stream::iter(parts)))
     }
 }
 
@@ -221,11 +239,22 @@ impl Bgp for Canned {
         self.reply(format!("{:?} {}", request.kind(), request.neighbor), &self.answers.cleared)
     }
 
-    async fn list_rib(&self, request: Request<ListRibRequest>) -> Result<Response<RibPage>, Status> {
+    type ListRibStream = Parts<RibPage>;
+
+    async fn list_rib(
+        &self,
+        request: Request<ListRibRequest>,
+    ) -> Result<Response<Self::ListRibStream>, Status> {
         let request = request.into_inner();
-        let ListRibRequest { prefix, longer, neighbor, after, .. } = &request;
-        let page = self.answers.rib.get(after.parse().unwrap_or(0)).cloned().unwrap_or_default();
-        self.reply(format!("{:?} {prefix} {longer} {neighbor} {after}", request.table()), &page)
+        let ListRibRequest { prefix, longer, neighbor, .. } = &request;
+        let asked = format!("{:?} {prefix} {longer} {neighbor}", request.table());
+        self.reply_in_parts(asked, &self.answers.rib, None)
+    }
+
+    type DumpMrtStream = Parts<MrtPart>;
+
+    async fn dump_mrt(&self, _: Request<DumpMrtRequest>) -> Result<Response<Self::DumpMrtStream>, Status> {
+        self.reply_in_parts("dump", &self.answers.mrt, self.answers.broken_off.clone())
     }
 
     async fn explain(

@@ -59,6 +59,6 @@ fn remote(remote: Remote) -> BfdRemote {
     }
 }
 
-fn microseconds(duration: Duration) -> u64 {
+pub(super) fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! Prefixes, their candidates, and why a packet goes where it goes.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
 };
 
@@ -52,12 +52,22 @@ pub(super) async fn explain(parts: &Parts, address: &str) -> Result<ExplainRoute
     };
     let message = view.message(&route);
     let longer = left.filter(|left| longer(left, &message));
+    let mut steps = steps(address, &route, &message);
+    steps.extend(retry(parts, &message));
+    let contradictions = longer.iter().chain([&message]).flat_map(contradictions::of);
     Ok(ExplainRouteResponse {
-        steps: steps(address, &route, &message),
+        steps,
+        contradictions: contradictions.chain(view.board_behind(&route)).collect(),
         less_specific: covering.map(|route| view.message(&route)).collect(),
-        contradictions: longer.iter().chain([&message]).flat_map(contradictions::of).collect(),
         route: Some(message),
     })
+}
+
+/// When a route that the kernel refused is offered to it again.
+fn retry(parts: &Parts, message: &RouteMessage) -> Option<String> {
+    message.kernel.as_ref().filter(|kernel| kernel.state() == KernelRouteState::Failed)?;
+    let wait = parts.fib.as_ref()?.next_pass();
+    Some(format!("it is offered to the kernel again within {:.1} s", wait.as_secs_f64()))
 }
 
 /// The longest kernel route to an address that an earlier run left and nobody has announced since.
@@ -201,6 +211,31 @@ impl View {
         }
     }
 
+    /// What BGP has selected by now, where the board has something else. That lasts as long as the change is on its way.
+    fn board_behind(&self, route: &Route) -> Option<String> {
+        let notes = self.notes.get(&route.prefix).filter(|_| route.source() == Source::Bgp)?;
+        let selected = notes.iter().filter(|note| note.selected);
+        let selected: BTreeSet<_> = selected.map(|note| (&*note.neighbor, note.next_hop)).collect();
+        let carried = route
+            .paths()
+            .iter()
+            .filter(|path| path.candidate.selected)
+            .filter_map(|path| path.candidate.neighbor.as_deref().zip(address(&path.candidate.next_hop)));
+        let carried: BTreeSet<_> = carried.collect();
+        let names = |paths: &BTreeSet<(&str, IpAddr)>| {
+            let each = paths.iter().map(|(neighbor, next_hop)| format!("{neighbor} ({next_hop})"));
+            if paths.is_empty() { "nothing".into() } else { each.collect::<Vec<_>>().join(", ") }
+        };
+        (selected != carried).then(|| {
+            let prefix = route.prefix;
+            format!(
+                "BGP selects {} for {prefix}, and the data plane still has {}",
+                names(&selected),
+                names(&carried)
+            )
+        })
+    }
+
     fn candidate(&self, prefix: &IpNet, path: &Path) -> Candidate {
         let peer = match &path.hop {
             Hop::Peer(peer) => peer.to_string(),
@@ -304,6 +339,12 @@ mod tests {
                 View { live: HashMap::new(), kernel: Some([(prefix, state)].into()), notes: notes.clone() };
             assert_eq!(view.message(&route).candidates[0].as_path, "65001");
             let message = view.message(&route);
+            assert_eq!(view.board_behind(&route), None);
+            let late =
+                View { notes: PathNotes::from([(prefix, Vec::new())]), live: HashMap::new(), kernel: None };
+            let said_of_late =
+                "BGP selects nothing for 10.20.0.0/16, and the data plane still has router (192.0.2.9)";
+            assert_eq!(late.board_behind(&route).as_deref(), Some(said_of_late));
             assert_eq!(message.candidates[0].usable, usable);
             let steps = steps("10.20.1.1".parse().unwrap(), &route, &message);
             assert!(steps.contains(&said.to_owned()), "{steps:?}");

@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Instant};
 
 use isthmus_bgp::{
     PeerId, Reset, Speaker,
-    speaker::{Entry, PeerDetail, Question},
+    speaker::{Entry, PeerDetail},
 };
 use tokio::sync::oneshot;
 
@@ -38,22 +38,6 @@ impl Handle {
         self.ask(move |speaker| {
             let peer = find(speaker, &name)?;
             speaker.detail(peer).ok_or(Unanswered::Stopped)
-        })
-        .await?
-    }
-
-    /// A page of a table, of the neighbor of this name or address if one is given.
-    ///
-    /// # Errors
-    /// As [`Handle::detail`].
-    pub async fn page(
-        &self,
-        mut question: Question,
-        neighbor: Option<String>,
-    ) -> Result<Vec<Entry>, Unanswered> {
-        self.ask(move |speaker| {
-            question.peer = neighbor.map(|name| find(speaker, &name)).transpose()?;
-            Ok(speaker.table_page(&question))
         })
         .await?
     }
@@ -96,7 +80,7 @@ impl Handle {
         .await
     }
 
-    async fn ask<T: Send + 'static>(
+    pub(super) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Speaker) -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
@@ -108,7 +92,7 @@ impl Handle {
     }
 }
 
-fn find(speaker: &Speaker, name: &str) -> Result<PeerId, Unanswered> {
+pub(super) fn find(speaker: &Speaker, name: &str) -> Result<PeerId, Unanswered> {
     speaker.find_peer(name).ok_or_else(|| {
         let known: Vec<_> = speaker.status().iter().map(|status| status.name.to_string()).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };

@@ -19,6 +19,7 @@ mod paths_watched;
 mod publish;
 mod socket;
 mod to_core;
+mod walk;
 
 use std::time::Instant;
 
@@ -38,6 +39,7 @@ pub use isthmus_bgp::{Families, Family};
 use listen::Listeners;
 pub use paths::{PathNote, PathNotes};
 pub use to_core::index as interface_index;
+pub use walk::Walk;
 
 /// Binds the listeners and starts every session.
 ///

@@ -15,12 +15,14 @@ mod view;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use ipnet::IpNet;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
+    time::Instant,
 };
 
 use crate::{
@@ -95,6 +97,11 @@ impl Handle {
     /// Every prefix with its state; with `install` off, only those that there is more to say about.
     pub fn states(&self) -> HashMap<IpNet, KernelState> {
         self.lock().all()
+    }
+
+    /// How long until everything is looked at again at the latest, and what the kernel refused is offered to it again.
+    pub fn next_pass(&self) -> Duration {
+        self.lock().next_pass(Instant::now())
     }
 
     /// How many prefixes are in each state.

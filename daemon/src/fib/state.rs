@@ -1,10 +1,11 @@
 //! What became of a prefix in the kernel, for a person and for the metrics.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use isthmus_prefix::PrefixTable;
 use metrics::gauge;
+use tokio::time::Instant;
 
 use crate::prefixes;
 
@@ -76,12 +77,14 @@ pub(super) struct States {
     summary: Summary,
     /// Nothing is to be installed: what the board has so many prefixes of is not wanted.
     off: Option<usize>,
+    /// When everything is looked at again, and what was refused is tried again.
+    next_pass: Option<Instant>,
 }
 
 impl Default for States {
     fn default() -> Self {
         let (installed, others) = (prefixes::table(), prefixes::table());
-        Self { installed, others, summary: Summary::default(), off: None }
+        Self { installed, others, summary: Summary::default(), off: None, next_pass: None }
     }
 }
 
@@ -109,6 +112,15 @@ impl States {
     /// Says that nothing is to be installed, and of how many prefixes; `None`: it is.
     pub(super) fn set_off(&mut self, prefixes: Option<usize>) {
         self.off = prefixes;
+    }
+
+    /// From now; zero while a pass is under way.
+    pub(super) fn next_pass(&self, now: Instant) -> Duration {
+        self.next_pass.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+
+    pub(super) fn set_next_pass(&mut self, at: Instant) {
+        self.next_pass = Some(at);
     }
 
     /// Records a state; `None`: nothing is left to say about the prefix. Returns whether it is news.

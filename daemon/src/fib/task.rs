@@ -119,6 +119,7 @@ impl Task {
         loop {
             let table = self.view.config.table;
             let (when, work) = self.schedule.next();
+            self.view.plan_pass(when);
             tokio::select! {
                 biased;
                 heard = self.events.heard(table), if !self.broken => self.heard(heard).await,

@@ -8,6 +8,7 @@ use std::{
 
 use ipnet::IpNet;
 use isthmus_prefix::PrefixTable;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{
@@ -186,6 +187,11 @@ impl View {
         states.set_off((!self.config.install).then_some(board));
         states.publish();
         states.summary()
+    }
+
+    /// Tells those who ask when the next pass over everything is.
+    pub(super) fn plan_pass(&self, at: Instant) {
+        self.states().set_next_pass(at);
     }
 
     fn states(&self) -> MutexGuard<'_, States> {

@@ -69,6 +69,80 @@ pub struct BgpNeighborDetail {
     /// The last error in full.
     #[prost(message, optional, tag = "25")]
     pub error: ::core::option::Option<BgpLastError>,
+    /// Since the neighbor was configured; every type.
+    #[prost(message, repeated, tag = "26")]
+    pub messages: ::prost::alloc::vec::Vec<BgpMessages>,
+    /// Graceful restart (RFC 4724).
+    #[prost(message, optional, tag = "27")]
+    pub restart: ::core::option::Option<BgpRestart>,
+    /// Ours towards the neighbor (RFC 9234), while it is in force; else empty.
+    #[prost(string, tag = "28")]
+    pub role: ::prost::alloc::string::String,
+    /// Settings that fight what is known of its kind of router, a sentence each.
+    #[prost(string, repeated, tag = "29")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Made from a template when it connected.
+    #[prost(bool, tag = "30")]
+    pub dynamic: bool,
+    /// A family in which prefixes are held back from it, because it has been sent as many as it may be; else empty.
+    #[prost(string, tag = "31")]
+    pub held_back: ::prost::alloc::string::String,
+    /// What watches the path to it.
+    #[prost(message, optional, tag = "32")]
+    pub bfd: ::core::option::Option<BgpBfd>,
+    /// How often an established session ended.
+    #[prost(uint64, tag = "33")]
+    pub flaps: u64,
+    /// UPDATEs with a fault that did not end the session (RFC 7606).
+    #[prost(uint64, tag = "34")]
+    pub update_faults: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BgpMessages {
+    /// "UPDATE", ...
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub received: u64,
+    #[prost(uint64, tag = "3")]
+    pub sent: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BgpRestart {
+    /// Both sides do it, in the session that stands.
+    #[prost(bool, tag = "1")]
+    pub agreed: bool,
+    /// How long the neighbor asks us to keep its routes.
+    #[prost(uint64, tag = "2")]
+    pub time_ms: u64,
+    /// Of which its routes are kept.
+    #[prost(string, repeated, tag = "3")]
+    pub families: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// That it had gone on forwarding when the session came up.
+    #[prost(string, repeated, tag = "4")]
+    pub forwarding: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Routes are kept through a NOTIFICATION that is no Hard Reset, too (RFC 8538).
+    #[prost(bool, tag = "5")]
+    pub notification: bool,
+    /// The session is its first after a restart of its own.
+    #[prost(bool, tag = "6")]
+    pub restarting: bool,
+    /// This node has restarted and waits for what the neighbor has to tell.
+    #[prost(bool, tag = "7")]
+    pub waiting: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BgpBfd {
+    /// Name of the session, as `isthmusctl bfd` shows it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// RFC 5880 section 4.1.
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(uint64, optional, tag = "4")]
+    pub detection_time_us: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BgpLastError {
@@ -142,6 +216,24 @@ pub struct BgpFamily {
     /// Paths from the neighbor after which its session ends.
     #[prost(uint64, tag = "5")]
     pub limit: u64,
+    /// Of the received ones, usable; the best to their prefix; kept although their session is gone.
+    #[prost(uint64, tag = "6")]
+    pub accepted: u64,
+    #[prost(uint64, tag = "7")]
+    pub best: u64,
+    #[prost(uint64, tag = "8")]
+    pub stale: u64,
+    /// Paths that the neighbor was told.
+    #[prost(uint64, tag = "9")]
+    pub sent: u64,
+    /// Several paths to a prefix (RFC 7911): the neighbor sends them; we do.
+    #[prost(bool, tag = "10")]
+    pub several_in: bool,
+    #[prost(bool, tag = "11")]
+    pub several_out: bool,
+    /// Until kept routes go at the latest.
+    #[prost(uint64, optional, tag = "12")]
+    pub stale_remaining_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClearBgpRequest {
@@ -170,17 +262,22 @@ pub struct ListRibRequest {
     /// Only from, or to, this neighbor: its name or address.
     #[prost(string, tag = "4")]
     pub neighbor: ::prost::alloc::string::String,
-    /// Goes on after this prefix: `next` of the page before.
-    #[prost(string, tag = "5")]
-    pub after: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RibPage {
     #[prost(message, repeated, tag = "1")]
     pub entries: ::prost::alloc::vec::Vec<RibEntry>,
-    /// Empty: this was the last page.
-    #[prost(string, tag = "2")]
-    pub next: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DumpMrtRequest {}
+/// The next bytes of the file, whole records.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MrtPart {
+    #[prost(bytes = "vec", tag = "1")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+    /// Prefixes that are still to come.
+    #[prost(uint64, tag = "2")]
+    pub left: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RibEntry {
@@ -523,11 +620,15 @@ pub mod bgp_client {
             req.extensions_mut().insert(GrpcMethod::new("isthmus.v1.Bgp", "Clear"));
             self.inner.unary(req, path, codec).await
         }
-        /// A page of a table: at most 1000 prefixes.
+        /// A table, some prefixes at a time and in their order: IPv4 first, then by address, then by length. What changes meanwhile may be in it
+        /// or not.
         pub async fn list_rib(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRibRequest>,
-        ) -> std::result::Result<tonic::Response<super::RibPage>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::RibPage>>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
@@ -540,7 +641,29 @@ pub mod bgp_client {
             let path = http::uri::PathAndQuery::from_static("/isthmus.v1.Bgp/ListRib");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("isthmus.v1.Bgp", "ListRib"));
-            self.inner.unary(req, path, codec).await
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// What neighbors sent, used or not, as an MRT file (RFC 6396 section 4.3, RFC 8050): TABLE_DUMP_V2, the peer index first.
+        pub async fn dump_mrt(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DumpMrtRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::MrtPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/isthmus.v1.Bgp/DumpMrt");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("isthmus.v1.Bgp", "DumpMrt"));
+            self.inner.server_streaming(req, path, codec).await
         }
         /// Every prefix that covers an address, longest first, with every path to it and what became of each.
         pub async fn explain(
@@ -595,11 +718,29 @@ pub mod bgp_server {
             tonic::Response<super::ClearBgpResponse>,
             tonic::Status,
         >;
-        /// A page of a table: at most 1000 prefixes.
+        /// Server streaming response type for the ListRib method.
+        type ListRibStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::RibPage, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A table, some prefixes at a time and in their order: IPv4 first, then by address, then by length. What changes meanwhile may be in it
+        /// or not.
         async fn list_rib(
             &self,
             request: tonic::Request<super::ListRibRequest>,
-        ) -> std::result::Result<tonic::Response<super::RibPage>, tonic::Status>;
+        ) -> std::result::Result<tonic::Response<Self::ListRibStream>, tonic::Status>;
+        /// Server streaming response type for the DumpMrt method.
+        type DumpMrtStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::MrtPart, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What neighbors sent, used or not, as an MRT file (RFC 6396 section 4.3, RFC 8050): TABLE_DUMP_V2, the peer index first.
+        async fn dump_mrt(
+            &self,
+            request: tonic::Request<super::DumpMrtRequest>,
+        ) -> std::result::Result<tonic::Response<Self::DumpMrtStream>, tonic::Status>;
         /// Every prefix that covers an address, longest first, with every path to it and what became of each.
         async fn explain(
             &self,
@@ -776,11 +917,14 @@ pub mod bgp_server {
                 "/isthmus.v1.Bgp/ListRib" => {
                     #[allow(non_camel_case_types)]
                     struct ListRibSvc<T: Bgp>(pub Arc<T>);
-                    impl<T: Bgp> tonic::server::UnaryService<super::ListRibRequest>
+                    impl<
+                        T: Bgp,
+                    > tonic::server::ServerStreamingService<super::ListRibRequest>
                     for ListRibSvc<T> {
                         type Response = super::RibPage;
+                        type ResponseStream = T::ListRibStream;
                         type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
+                            tonic::Response<Self::ResponseStream>,
                             tonic::Status,
                         >;
                         fn call(
@@ -811,7 +955,53 @@ pub mod bgp_server {
                                 max_decoding_message_size,
                                 max_encoding_message_size,
                             );
-                        let res = grpc.unary(method, req).await;
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/isthmus.v1.Bgp/DumpMrt" => {
+                    #[allow(non_camel_case_types)]
+                    struct DumpMrtSvc<T: Bgp>(pub Arc<T>);
+                    impl<
+                        T: Bgp,
+                    > tonic::server::ServerStreamingService<super::DumpMrtRequest>
+                    for DumpMrtSvc<T> {
+                        type Response = super::MrtPart;
+                        type ResponseStream = T::DumpMrtStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DumpMrtRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Bgp>::dump_mrt(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DumpMrtSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -1,27 +1,35 @@
 //! One neighbor's session as a message.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, Instant, SystemTime},
-};
+use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_bgp::{
-    fsm::{LastError, State},
-    speaker::{FamilyDetail, PeerDetail},
+    Families,
+    fsm::{LastError, State, send_hold_time},
+    speaker::{FamilyDetail, Messages, PeerDetail, RestartDetail},
     wire::{Capability, Notification},
 };
 use isthmus_proto::bgp::{
-    BgpCapability, BgpFamily, BgpLastError, BgpNeighborDetail, BgpNotification, BgpTimer,
+    BgpBfd, BgpCapability, BgpFamily, BgpLastError, BgpMessages, BgpNeighborDetail, BgpNotification,
+    BgpRestart, BgpTimer,
 };
 
-use crate::api::{epoch_milliseconds, milliseconds};
+use crate::{
+    api::{bfd::microseconds, epoch_milliseconds, milliseconds},
+    bfd::SessionStatus,
+    bgp::NeighborStatus,
+};
 
+/// What the shell around the speaker knows of the neighbor, where it still has one; and what watches the path.
 pub(super) fn message(
     detail: PeerDetail,
-    local_address: Option<IpAddr>,
+    shell: Option<NeighborStatus>,
     local_asn: u32,
+    bfd: Option<&SessionStatus>,
 ) -> BgpNeighborDetail {
-    let timers = timers(&detail, Instant::now());
+    let now = Instant::now();
+    let timers = timers(&detail, now);
+    let (local_address, warnings) =
+        shell.map(|shell| (shell.local_address, shell.warnings)).unwrap_or_default();
     let status = detail.status;
     let since = SystemTime::now().checked_sub(status.since.elapsed());
     BgpNeighborDetail {
@@ -37,7 +45,7 @@ pub(super) fn message(
         established_count: status.established_count,
         timers,
         capabilities: capabilities(&detail.sent, &detail.received),
-        families: detail.families.iter().map(family).collect(),
+        families: detail.families.iter().map(|family| self::family(family, now)).collect(),
         prefixes_received: status.prefixes_received.into(),
         prefixes_accepted: status.prefixes_accepted.into(),
         prefixes_filtered: status.prefixes_filtered.into(),
@@ -50,6 +58,52 @@ pub(super) fn message(
         error: detail.last_error.as_ref().map(last_error),
         import_policy: detail.import.name().to_string(),
         export_policy: detail.export.name().to_string(),
+        messages: messages(&detail.messages_in, &detail.messages_out),
+        restart: Some(restart(&detail.restart)),
+        role: detail.role.map(|role| role.to_string()).unwrap_or_default(),
+        warnings,
+        dynamic: status.dynamic,
+        held_back: detail.held_back.map(|family| family.to_string()).unwrap_or_default(),
+        bfd: bfd.map(self::bfd),
+        flaps: status.flaps,
+        update_faults: status.update_faults,
+    }
+}
+
+fn messages(received: &Messages, sent: &Messages) -> Vec<BgpMessages> {
+    let each = |kind: &str, of: fn(&Messages) -> u64| BgpMessages {
+        r#type: kind.to_owned(),
+        received: of(received),
+        sent: of(sent),
+    };
+    vec![
+        each("OPEN", |messages| messages.open),
+        each("UPDATE", |messages| messages.update),
+        each("NOTIFICATION", |messages| messages.notification),
+        each("KEEPALIVE", |messages| messages.keepalive),
+        each("ROUTE-REFRESH", |messages| messages.route_refresh),
+    ]
+}
+
+fn restart(detail: &RestartDetail) -> BgpRestart {
+    let names = |families: Families| families.iter().map(|family| family.to_string()).collect();
+    BgpRestart {
+        agreed: detail.agreed,
+        time_ms: milliseconds(detail.time),
+        families: names(detail.families),
+        forwarding: names(detail.forwarding),
+        notification: detail.notification,
+        restarting: detail.restarting,
+        waiting: detail.waiting,
+    }
+}
+
+fn bfd(session: &SessionStatus) -> BgpBfd {
+    BgpBfd {
+        name: session.config.name.to_string(),
+        state: session.status.state.to_string(),
+        reason: session.reason(),
+        detection_time_us: session.status.detection_time.map(microseconds),
     }
 }
 
@@ -78,7 +132,7 @@ fn notification(sent: bool, notification: &Notification) -> BgpNotification {
     }
 }
 
-/// Hold and keepalive always, others while they run.
+/// Those of every session always, others while they run.
 fn timers(detail: &PeerDetail, now: Instant) -> Vec<BgpTimer> {
     let up = detail.status.state == State::Established;
     let timer = |name: &str, configured: Option<Duration>, agreed: Duration| BgpTimer {
@@ -90,7 +144,11 @@ fn timers(detail: &PeerDetail, now: Instant) -> Vec<BgpTimer> {
     let mut timers = vec![
         timer("hold timer", Some(detail.hold_time_offered), detail.status.hold_time),
         timer("keepalive", None, detail.status.keepalive),
+        timer("send hold timer", None, send_hold(detail.status.hold_time)),
     ];
+    if detail.restart.agreed {
+        timers.push(timer("stale routes", None, detail.restart.time));
+    }
     for (at, name) in &detail.timers {
         let remaining = Some(milliseconds(at.saturating_duration_since(now)));
         match timers.iter_mut().find(|timer| timer.name == *name) {
@@ -103,6 +161,11 @@ fn timers(detail: &PeerDetail, now: Instant) -> Vec<BgpTimer> {
         }
     }
     timers
+}
+
+/// Without a hold time there is neither (RFC 9687 section 3.2).
+fn send_hold(hold_time: Duration) -> Duration {
+    if hold_time.is_zero() { Duration::ZERO } else { send_hold_time(hold_time) }
 }
 
 /// Each one once: by whom it was said.
@@ -123,13 +186,22 @@ fn capabilities(sent: &[Capability], received: &[Capability]) -> Vec<BgpCapabili
     all
 }
 
-fn family(detail: &FamilyDetail) -> BgpFamily {
+fn family(detail: &FamilyDetail, now: Instant) -> BgpFamily {
     BgpFamily {
         family: detail.family.to_string(),
         agreed: detail.agreed,
         end_of_rib: detail.end_of_rib,
         received: detail.received.into(),
         limit: detail.limit.into(),
+        accepted: detail.accepted.into(),
+        best: detail.best.into(),
+        stale: detail.stale.into(),
+        sent: u64::try_from(detail.sent).unwrap_or(u64::MAX),
+        several_in: detail.several_in,
+        several_out: detail.several_out,
+        stale_remaining_ms: detail
+            .stale_until
+            .map(|until| milliseconds(until.saturating_duration_since(now))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! BGP: the sessions in a line each, and the service that knows more.
 
 mod detail;
+mod mrt;
 mod rib;
 mod service;
 

@@ -1,23 +1,31 @@
-//! `isthmus.v1.Bgp`: sessions in detail, pages of the tables, and orders to sessions.
+//! `isthmus.v1.Bgp`: sessions in detail, whole tables, and orders to sessions.
 
+use std::{net::Ipv4Addr, pin::Pin, time::SystemTime};
+
+use futures_util::stream;
 use isthmus_bgp::{
     Reset,
-    speaker::{Entry, PAGE, Question, Table},
+    speaker::{Question, Table},
 };
 use isthmus_proto::bgp::{
-    BgpNeighborDetail, ClearBgpKind, ClearBgpRequest, ClearBgpResponse, ExplainBgpRequest,
-    ExplainBgpResponse, ListRibRequest, RibPage, RibTable, ShowBgpNeighborRequest, bgp_server::Bgp,
+    BgpNeighborDetail, ClearBgpKind, ClearBgpRequest, ClearBgpResponse, DumpMrtRequest, ExplainBgpRequest,
+    ExplainBgpResponse, ListRibRequest, MrtPart, RibPage, RibTable, ShowBgpNeighborRequest, bgp_server::Bgp,
 };
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{detail, rib};
+use super::{detail, mrt::Dump, rib};
 use crate::{
     api::{Parts, operator, orders, routes},
-    bgp::{Handle, Unanswered},
+    bfd::SessionStatus,
+    bgp::{Handle, Unanswered, Walk},
 };
 
 /// Names that nobody can have are not looked up.
 const MAX_NAME: usize = 256;
+
+/// An answer in parts, each made when the client has room for it.
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 pub(in crate::api) struct Service {
     pub(in crate::api) parts: Parts,
@@ -32,10 +40,12 @@ impl Bgp for Service {
         let handle = self.handle()?;
         let name = name(request.into_inner().neighbor)?;
         let detail = handle.detail(name.unwrap_or_default()).await.map_err(unanswered)?;
-        let local = handle.neighbors().await.into_iter().find(|status| *status.name == *detail.status.name);
-        let local_address = local.and_then(|status| status.local_address);
+        let mut known = handle.neighbors().await.into_iter();
+        let shell = known.find(|status| *status.name == *detail.status.name);
+        let watches = self.watches().await;
+        let bfd = watches.iter().find(|watch| watch.config.neighbors.contains(&detail.status.name));
         let asn = self.parts.speaker.map_or(0, |speaker| speaker.asn);
-        Ok(Response::new(detail::message(detail, local_address, asn)))
+        Ok(Response::new(detail::message(detail, shell, asn, bfd)))
     }
 
     async fn clear(&self, request: Request<ClearBgpRequest>) -> Result<Response<ClearBgpResponse>, Status> {
@@ -52,12 +62,25 @@ impl Bgp for Service {
         Ok(Response::new(ClearBgpResponse { neighbors }))
     }
 
-    async fn list_rib(&self, request: Request<ListRibRequest>) -> Result<Response<RibPage>, Status> {
+    type ListRibStream = Answers<RibPage>;
+
+    async fn list_rib(
+        &self,
+        request: Request<ListRibRequest>,
+    ) -> Result<Response<Self::ListRibStream>, Status> {
         let handle = self.handle()?;
         let request = request.into_inner();
-        let question = question(&request)?;
-        let entries = handle.page(question, name(request.neighbor)?).await.map_err(unanswered)?;
-        Ok(Response::new(page(entries)))
+        let walk = handle.walk(question(&request)?, name(request.neighbor)?).await.map_err(unanswered)?;
+        Ok(Response::new(Box::pin(stream::try_unfold(walk, next_page))))
+    }
+
+    type DumpMrtStream = Answers<MrtPart>;
+
+    async fn dump_mrt(&self, _: Request<DumpMrtRequest>) -> Result<Response<Self::DumpMrtStream>, Status> {
+        let handle = self.handle()?;
+        let collector = self.parts.speaker.map_or(Ipv4Addr::UNSPECIFIED, |speaker| speaker.router_id);
+        let dump = Dump::begin(handle, collector, SystemTime::now()).await?;
+        Ok(Response::new(Box::pin(stream::try_unfold(dump, next_part))))
     }
 
     async fn explain(
@@ -71,6 +94,13 @@ impl Bgp for Service {
 }
 
 impl Service {
+    async fn watches(&self) -> Vec<SessionStatus> {
+        match &self.parts.bfd {
+            Some(bfd) => bfd.sessions().await,
+            None => Vec::new(),
+        }
+    }
+
     fn handle(&self) -> Result<&Handle, Status> {
         let handle = self.parts.bgp.as_ref();
         handle.ok_or_else(|| Status::failed_precondition("no BGP speaker is configured: there is no [bgp]"))
@@ -108,19 +138,20 @@ fn question(request: &ListRibRequest) -> Result<Question, Status> {
         prefix: routes::parse_optional(&request.prefix)?,
         longer: request.longer,
         peer: None,
-        after: routes::parse_optional(&request.after)?,
     })
 }
 
-fn page(entries: Vec<Entry>) -> RibPage {
-    let last = entries.last().map(|entry| entry.prefix.to_string());
-    RibPage {
-        next: last.filter(|_| entries.len() == PAGE).unwrap_or_default(),
-        entries: entries.into_iter().map(rib::entry).collect(),
-    }
+async fn next_page(mut walk: Walk) -> Result<Option<(RibPage, Walk)>, Status> {
+    let entries = walk.entries().await.map_err(unanswered)?;
+    let page = |entries: Vec<_>| RibPage { entries: entries.into_iter().map(rib::entry).collect() };
+    Ok(entries.map(|entries| (page(entries), walk)))
 }
 
-fn unanswered(why: Unanswered) -> Status {
+async fn next_part(mut dump: Dump) -> Result<Option<(MrtPart, Dump)>, Status> {
+    Ok(dump.next().await?.map(|part| (part, dump)))
+}
+
+pub(super) fn unanswered(why: Unanswered) -> Status {
     match why {
         Unanswered::Stopped => Status::unavailable(why.to_string()),
         Unanswered::Unknown { .. } => Status::not_found(why.to_string()),

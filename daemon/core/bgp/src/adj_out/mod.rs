@@ -119,6 +119,11 @@ impl AdjOut {
         self.told.iter()
     }
 
+    /// Paths of a family that it holds.
+    pub fn advertised_of(&self, family: Family) -> usize {
+        self.told.count(family)
+    }
+
     /// The family of which paths are not sent because the limit is reached.
     pub fn held_back(&self) -> Option<Family> {
         self.held_back

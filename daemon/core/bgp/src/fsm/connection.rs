@@ -169,7 +169,11 @@ impl Connection {
     /// that takes nothing is noticed even when no route changes.
     fn send_hold_deadline(&self) -> Option<Instant> {
         let negotiated = self.phase.negotiated().filter(|negotiated| !negotiated.hold_time.is_zero())?;
-        let limit = Duration::from_secs(480).max(negotiated.hold_time * 2);
-        self.stalled_since.map(|since| since + limit)
+        self.stalled_since.map(|since| since + send_hold_time(negotiated.hold_time))
     }
+}
+
+/// How long a transport may take nothing, for a hold time that is not zero (RFC 9687 section 3.2).
+pub fn send_hold_time(hold_time: Duration) -> Duration {
+    Duration::from_secs(480).max(hold_time * 2)
 }

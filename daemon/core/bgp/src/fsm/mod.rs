@@ -40,6 +40,7 @@ use crate::{
 pub use asn_set::AsnSet;
 use cause::Cause;
 pub use cause::{Ending, Fault, LastError};
+pub use connection::send_hold_time;
 use connection::{Connection, Phase};
 use offer::Wording;
 pub use retry::Jitter;

@@ -7,17 +7,17 @@ use ipnet::IpNet;
 use super::{Path, Verdict};
 use crate::{Family, PeerId};
 
-/// Paths of one peer.
+/// Paths of one peer, each figure for each of [`Family::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// In the table, for each of [`Family::ALL`].
+    /// In the table.
     pub received: [u32; 2],
     /// Of these, usable.
-    pub accepted: u32,
+    pub accepted: [u32; 2],
     /// Of these, the best to their prefix.
-    pub best: u32,
+    pub best: [u32; 2],
     /// Kept from a session that is gone.
-    pub stale: u32,
+    pub stale: [u32; 2],
 }
 
 impl Counts {
@@ -28,7 +28,7 @@ impl Counts {
 
     /// Paths that may not be used.
     pub fn filtered(&self) -> u32 {
-        self.total() - self.accepted
+        self.total() - self.accepted.iter().sum::<u32>()
     }
 }
 
@@ -53,10 +53,11 @@ impl Tally {
         for path in paths {
             let Some(peer) = path.source().peer() else { continue };
             let counts = self.0.entry(peer).or_default();
-            change(&mut counts.received[Family::of(&prefix).index()], 1);
-            change(&mut counts.accepted, path.verdict().ineligible().is_none().into());
-            change(&mut counts.best, (path.verdict() == Verdict::Best).into());
-            change(&mut counts.stale, path.is_stale().into());
+            let family = Family::of(&prefix).index();
+            change(&mut counts.received[family], 1);
+            change(&mut counts.accepted[family], path.verdict().ineligible().is_none().into());
+            change(&mut counts.best[family], (path.verdict() == Verdict::Best).into());
+            change(&mut counts.stale[family], path.is_stale().into());
         }
     }
 

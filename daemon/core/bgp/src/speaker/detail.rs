@@ -58,6 +58,14 @@ pub struct FamilyDetail {
     pub received: u32,
     /// Paths after which the session ends.
     pub limit: u32,
+    /// Of the received ones, usable.
+    pub accepted: u32,
+    /// Of the received ones, the best to their prefix.
+    pub best: u32,
+    /// Of the received ones, kept from a session that is gone.
+    pub stale: u32,
+    /// Paths that it was told.
+    pub sent: usize,
     /// It sends us several paths to a prefix.
     pub several_in: bool,
     /// We send it several.
@@ -120,12 +128,17 @@ impl Speaker {
         let agreed = |families: fn(&crate::fsm::Negotiated) -> Families| {
             up.is_some_and(|up| families(&up.negotiated).contains(family))
         };
+        let (counts, index) = (self.rib.counts(peer.id), family.index());
         FamilyDetail {
             family,
             agreed: agreed(|negotiated| negotiated.families),
             end_of_rib: up.is_some_and(|up| up.end_of_rib.contains(family)),
-            received: self.rib.counts(peer.id).received[family.index()],
+            received: counts.received[index],
             limit: peer.config.prefix_limit(),
+            accepted: counts.accepted[index],
+            best: counts.best[index],
+            stale: counts.stale[index],
+            sent: up.map_or(0, |up| up.out.advertised_of(family)),
             several_in: agreed(|negotiated| negotiated.add_path.receive),
             several_out: agreed(|negotiated| negotiated.add_path.send),
             stale_until: peer.keeper.until(family),

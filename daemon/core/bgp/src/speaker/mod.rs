@@ -63,7 +63,7 @@ pub use peer::PeerStatus;
 use peer::{Link, Peer, Up};
 use routes::Snapshot;
 pub use show::{ExportReport, PathReport};
-pub use tables::{Entry, PAGE, Question, Shown, Table};
+pub use tables::{Entry, Question, Shown, Table};
 
 /// Names a peer between the driver and the speaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

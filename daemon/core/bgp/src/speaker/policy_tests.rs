@@ -45,6 +45,12 @@ fn an_import_policy_takes_effect_without_a_word_from_the_peer() {
     let report = &net.nodes[0].speaker.explain(TWO.parse().unwrap())[0];
     assert_eq!(report.path.attributes().local_pref, Some(200));
     assert_eq!(report.path.bundle().received().local_pref, None, "what came stays as it came");
+    let shown = |table| {
+        let question = Question { table, prefix: None, longer: false, peer: None };
+        let entries = net.nodes[0].speaker.table_entries(&question, &[self::net(TWO)]);
+        entries[0].paths[0].attributes.local_pref
+    };
+    assert_eq!((shown(Table::In), shown(Table::Best)), (None, Some(200)));
     let (name, trace) = report.import.as_ref().unwrap();
     assert_eq!((&**name, trace.steps[0].to_string()), ("test", "rule 1 accepts".into()));
     assert!(net.through(0, SIX).is_empty());

@@ -65,14 +65,15 @@ impl Speaker {
     /// Does to a peer's routes what its keeper ordered.
     pub(super) fn keep(&mut self, id: PeerId, orders: Vec<Order>) {
         for order in orders {
-            let stale = self.rib.counts(id).stale;
+            let before = self.rib.counts(id).stale;
             let (family, changed) = match order {
                 Order::Mark(family) => (family, self.rib.mark_stale(id, Families::from_iter([family]))),
                 Order::Sweep(family) => (family, self.rib.sweep_stale(id, Families::from_iter([family]))),
                 Order::Drop(family) => (family, self.rib.withdraw_peer(id, Families::from_iter([family]))),
             };
             self.note_all(changed);
-            let paths = stale.saturating_sub(self.rib.counts(id).stale);
+            let of_family = |stale: [u32; 2]| stale[family.index()];
+            let paths = of_family(before).saturating_sub(of_family(self.rib.counts(id).stale));
             let Some(peer) = self.peers.get_mut(&id) else { return };
             if paths > 0 {
                 self.events.push_back(Event::StaleGone {

@@ -1,18 +1,18 @@
-//! The tables as a person or a program wants to see them: in pages, so that no question keeps the speaker from its work.
+//! The tables as a person or a program wants to see them.
+//!
+//! A whole table is read in two kinds of steps, so that no question keeps the speaker from its work: first all its prefixes, which costs
+//! a few nanoseconds each ([`Speaker::table_prefixes`]), then what there is to some of them at a time ([`Speaker::table_entries`]).
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
 use super::{PathReport, Peer, PeerId, Speaker};
 use crate::{
     policy::Outcome,
-    rib::{Comparison, Verdict},
+    rib::{Comparison, Neighbor, Path, Verdict},
     wire::Attributes,
 };
-
-/// Prefixes of one page, at most.
-pub const PAGE: usize = 1000;
 
 /// A table of RFC 4271 section 3.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +36,6 @@ pub struct Question {
     pub longer: bool,
     /// Only from, or to, this peer.
     pub peer: Option<PeerId>,
-    /// Only prefixes after this one, in their order: IPv4 first, then by address, then by length.
-    pub after: Option<IpNet>,
 }
 
 /// A prefix and what is known about it.
@@ -54,7 +52,7 @@ pub struct Entry {
 pub struct Shown {
     /// The peer that it came from, or goes to; `None`: it starts here.
     pub peer: Option<Arc<str>>,
-    /// Its attributes in that table.
+    /// Its attributes in that table: in Adj-RIBs-In as they came, before any policy.
     pub attributes: Arc<Attributes>,
     /// What the decision process made of it; `None`: the peer was told it.
     pub verdict: Option<Verdict>,
@@ -69,27 +67,40 @@ pub struct Shown {
 }
 
 impl Speaker {
-    /// The next entries of a table, at most [`PAGE`], in order; fewer mean that these were the last.
-    pub fn table_page(&self, question: &Question) -> Vec<Entry> {
-        let mut entries = Vec::new();
-        let mut after = question.after;
-        // A prefix without a path that is asked for takes no place on the page.
-        loop {
-            let prefixes = self.prefixes_after(question, after);
-            after = prefixes.last().copied();
-            let full = prefixes.len() == PAGE;
-            entries.extend(prefixes.into_iter().filter_map(|prefix| self.entry(question, prefix)));
-            if !full || !entries.is_empty() {
-                return entries;
-            }
+    /// Prefixes that a table may have something to, in no order; one may come more than once.
+    pub fn table_prefixes(&self, question: &Question) -> Vec<IpNet> {
+        if let Some(prefix) = question.prefix.filter(|_| !question.longer) {
+            return vec![prefix];
         }
+        let prefixes = self.all_prefixes(question);
+        prefixes.filter(|prefix| question.prefix.is_none_or(|within| within.contains(prefix))).collect()
+    }
+
+    /// What a table has to these prefixes now; those to which it has nothing any more are left out.
+    pub fn table_entries(&self, question: &Question, prefixes: &[IpNet]) -> Vec<Entry> {
+        prefixes.iter().filter_map(|prefix| self.entry(question, *prefix)).collect()
+    }
+
+    /// The peers that paths in the table came from.
+    pub fn sources(&self) -> Vec<Arc<Neighbor>> {
+        let paths = self.rib.iter().flat_map(|(_, paths)| paths);
+        let neighbors = paths.filter_map(|path| path.source().neighbor());
+        let each = neighbors.map(|neighbor| (neighbor.id, neighbor)).collect::<BTreeMap<_, _>>();
+        each.into_values().cloned().collect()
+    }
+
+    /// Every path to these prefixes, as the table has it.
+    pub fn table_paths(&self, prefixes: &[IpNet]) -> Vec<(IpNet, Vec<Path>)> {
+        prefixes.iter().map(|prefix| (*prefix, self.rib.paths(*prefix).to_vec())).collect()
     }
 
     /// Every prefix that covers an address, longest first, with every path to it.
     pub fn covering(&self, address: IpAddr) -> Vec<Entry> {
         let host = IpNet::from(address);
         let covering = (0..=host.prefix_len()).rev().filter_map(|length| IpNet::new(address, length).ok());
-        let all = covering.map(|prefix| prefix.trunc()).map(|prefix| (prefix, self.learned(prefix, None)));
+        let all = covering
+            .map(|prefix| prefix.trunc())
+            .map(|prefix| (prefix, self.learned(prefix, Table::Best, None)));
         all.filter(|(_, paths)| !paths.is_empty()).map(|(prefix, paths)| Entry { prefix, paths }).collect()
     }
 
@@ -103,35 +114,27 @@ impl Speaker {
         found.map(|peer| peer.id)
     }
 
-    /// The least prefixes after one. Looks at each of a table once, whatever order the table is in.
-    fn prefixes_after(&self, question: &Question, after: Option<IpNet>) -> Vec<IpNet> {
-        if let Some(prefix) = question.prefix.filter(|_| !question.longer) {
-            return Vec::from_iter(after.is_none_or(|after| after < prefix).then_some(prefix));
-        }
-        let within = |prefix: &IpNet| question.prefix.is_none_or(|within| within.contains(prefix));
-        let wanted = |prefix: &IpNet| after.is_none_or(|after| after < *prefix) && within(prefix);
-        let mut least = BTreeSet::new();
-        for prefix in self.all_prefixes(question).filter(wanted) {
-            if least.len() == PAGE && least.last().is_some_and(|last| *last <= prefix) {
-                continue;
-            }
-            least.insert(prefix);
-            if least.len() > PAGE {
-                least.pop_last();
-            }
-        }
-        least.into_iter().collect()
-    }
-
     fn all_prefixes<'a>(&'a self, question: &'a Question) -> Box<dyn Iterator<Item = IpNet> + 'a> {
         match question.table {
-            Table::In | Table::Best => Box::new(self.rib.prefixes()),
+            Table::In | Table::Best => Box::new(self.learned_prefixes(question)),
             Table::Out => Box::new(
                 self.asked(question)
                     .filter_map(|peer| peer.up.as_ref())
                     .flat_map(|up| up.out.iter().map(|(prefix, _, _)| prefix)),
             ),
         }
+    }
+
+    fn learned_prefixes(&self, question: &Question) -> impl Iterator<Item = IpNet> {
+        let is_there = |path: &Path| {
+            let source = path.source().peer();
+            question.peer.is_none_or(|asked| source == Some(asked))
+                && match question.table {
+                    Table::Best => path.verdict().selected(),
+                    Table::In | Table::Out => source.is_some(),
+                }
+        };
+        self.rib.iter().filter(move |(_, paths)| paths.iter().any(is_there)).map(|(prefix, _)| prefix)
     }
 
     fn asked(&self, question: &Question) -> impl Iterator<Item = &Peer> {
@@ -141,7 +144,7 @@ impl Speaker {
     fn entry(&self, question: &Question, prefix: IpNet) -> Option<Entry> {
         let mut paths = match question.table {
             Table::Out => self.told(question, prefix),
-            Table::In | Table::Best => self.learned(prefix, question.peer),
+            Table::In | Table::Best => self.learned(prefix, question.table, question.peer),
         };
         match question.table {
             Table::In => paths.retain(|path| path.peer.is_some()),
@@ -168,22 +171,26 @@ impl Speaker {
         self.asked(question).flat_map(of_peer).collect()
     }
 
-    fn learned(&self, prefix: IpNet, from: Option<PeerId>) -> Vec<Shown> {
+    fn learned(&self, prefix: IpNet, table: Table, from: Option<PeerId>) -> Vec<Shown> {
         let paths = self.explain(prefix).into_iter();
         let asked = paths.filter(|report| from.is_none_or(|from| report.path.source().peer() == Some(from)));
-        asked.map(shown).collect()
+        asked.map(|report| shown(report, table)).collect()
     }
 }
 
-fn shown(report: PathReport) -> Shown {
+fn shown(report: PathReport, table: Table) -> Shown {
     let policy = report.import.map(|(name, trace)| match trace.outcome {
         Outcome::Accept(accepted) => format!("import policy {name}: rule {} accepts it", accepted.rule + 1),
         Outcome::Reject { rule: Some(rule) } => format!("import policy {name}: rule {} rejects it", rule + 1),
         Outcome::Reject { rule: None } => format!("import policy {name}: no rule accepts it"),
     });
+    let attributes = match table {
+        Table::In => report.path.bundle().received(),
+        Table::Out | Table::Best => report.path.attributes(),
+    };
     Shown {
         peer: report.peer,
-        attributes: Arc::clone(report.path.attributes()),
+        attributes: Arc::clone(attributes),
         verdict: Some(report.path.verdict()),
         decided: report.comparison,
         policy,
@@ -198,7 +205,15 @@ mod tests {
     use super::*;
 
     fn question(table: Table) -> Question {
-        Question { table, prefix: None, longer: false, peer: None, after: None }
+        Question { table, prefix: None, longer: false, peer: None }
+    }
+
+    fn ask(speaker: &Speaker, question: Question) -> Vec<Entry> {
+        let mut prefixes = speaker.table_prefixes(&question);
+        prefixes.sort();
+        prefixes.dedup();
+        let entries = speaker.table_entries(&question, &prefixes);
+        entries
     }
 
     fn prefixes(entries: &[Entry]) -> Vec<String> {
@@ -210,7 +225,7 @@ mod tests {
         let mut net = pair();
         net.seconds(5);
         let speaker = &net.nodes[0].speaker;
-        let of = |table| speaker.table_page(&question(table));
+        let of = |table| ask(speaker, question(table));
         assert_eq!(prefixes(&of(Table::In)), [TWO, SIX]);
         assert_eq!(prefixes(&of(Table::Out)), [ONE]);
         assert_eq!(prefixes(&of(Table::Best)), [ONE, TWO, SIX]);
@@ -226,32 +241,29 @@ mod tests {
         net.seconds(5);
         let speaker = &net.nodes[0].speaker;
         let net_of = |text: &str| Some(text.parse().unwrap());
-        let ask = |question: Question| prefixes(&speaker.table_page(&question));
+        let ask = |question: Question| prefixes(&ask(speaker, question));
         let best = question(Table::Best);
         assert_eq!(ask(Question { prefix: net_of(TWO), ..best }), [TWO]);
         assert_eq!(ask(Question { prefix: net_of("10.0.0.0/8"), ..best }), [""; 0]);
         assert_eq!(ask(Question { prefix: net_of("10.0.0.0/8"), longer: true, ..best }), [ONE, TWO]);
-        assert_eq!(ask(Question { after: net_of(TWO), ..best }), [SIX]);
         assert_eq!(ask(Question { peer: speaker.find_peer("10.99.0.2"), ..best }), [TWO, SIX]);
         assert_eq!(speaker.find_peer("node9"), None);
     }
 
     #[test]
-    fn a_long_table_comes_in_pages_and_whole() {
-        let many: Vec<String> = (0..2500).map(|n: u32| format!("10.{}.{}.0/24", n / 256, n % 256)).collect();
-        let announce: Vec<&str> = many.iter().map(String::as_str).collect();
-        let net = Net::new(vec![config(0, 65_001, &announce, vec![])]);
-        let (mut asked, mut all, mut pages) = (question(Table::Best), Vec::new(), 0);
-        loop {
-            let page = net.nodes[0].speaker.table_page(&asked);
-            asked.after = page.last().map(|entry| entry.prefix);
-            all.extend(prefixes(&page));
-            pages += 1;
-            if page.len() < PAGE {
-                break;
-            }
-        }
-        assert_eq!((all, pages), (many, 3));
+    fn paths_are_shown_with_the_peers_they_came_from() {
+        let mut net = pair();
+        net.seconds(5);
+        let speaker = &net.nodes[0].speaker;
+        let sources = speaker.sources();
+        let [source] = &sources[..] else { panic!("{sources:?}") };
+        assert_eq!((&*source.name, source.asn), ("node1", 4_200_000_002));
+        let [one, two, gone] = [ONE, TWO, "10.77.0.0/16"].map(|prefix| prefix.parse().unwrap());
+        let paths = speaker.table_paths(&[one, two, gone]);
+        let from = |(_, paths): &(IpNet, Vec<Path>)| {
+            paths.iter().map(|path| path.source().peer()).collect::<Vec<_>>()
+        };
+        assert_eq!(paths.iter().map(from).collect::<Vec<_>>(), [vec![None], vec![Some(source.id)], vec![]]);
     }
 
     #[test]
