@@ -49,7 +49,6 @@ pub(crate) fn healthy() -> Answers {
         mrt: Vec::new(),
         broken_off: None,
         cleared: Default::default(),
-        drain: Vec::new(),
         explained: Default::default(),
         events: Default::default(),
         refusal: None,

@@ -212,8 +212,7 @@ mod tests {
         let mut prefixes = speaker.table_prefixes(&question);
         prefixes.sort();
         prefixes.dedup();
-        let entries = speaker.table_entries(&question, &prefixes);
-        entries
+        speaker.table_entries(&question, &prefixes)
     }
 
     fn prefixes(entries: &[Entry]) -> Vec<String> {
