@@ -17,6 +17,9 @@ use crate::{Families, Family, fsm::Negotiated, wire::RouteRefresh};
 
 /// How long the peer has from BoRR to EoRR (RFC 7313 section 4 asks for such a limit).
 const WINDOW: Duration = Duration::from_secs(300);
+/// Least time between two marks of a family. Each mark looks at the whole table, and a BoRR is 23 octets: without this, one peer could
+/// keep us from all others. What it refreshes sooner is taken as plain announcements.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Subtypes of ROUTE-REFRESH (RFC 7313 section 3.2).
 mod subtype {
@@ -55,6 +58,8 @@ pub struct Refresh {
     enhanced: bool,
     /// Indexed by family.
     windows: [Window; 2],
+    /// When a family was last marked; indexed likewise.
+    marked: [Option<Instant>; 2],
 }
 
 impl Refresh {
@@ -66,6 +71,7 @@ impl Refresh {
             supported: negotiated.route_refresh || negotiated.enhanced_refresh,
             enhanced: negotiated.enhanced_refresh,
             windows: [window; 2],
+            marked: [None; 2],
         }
     }
 
@@ -115,11 +121,12 @@ impl Refresh {
     }
 
     fn open(&mut self, family: Family, now: Instant) -> Option<Order> {
-        let window = &mut self.windows[family.index()];
-        if *window == Window::Initial {
+        let (window, marked) = (&mut self.windows[family.index()], &mut self.marked[family.index()]);
+        let paused = marked.is_some_and(|at| now.saturating_duration_since(at) < PAUSE);
+        if *window == Window::Initial || paused {
             return None;
         }
-        *window = Window::Open { until: now + WINDOW };
+        (*window, *marked) = (Window::Open { until: now + WINDOW }, Some(now));
         Some(Order::Mark(family))
     }
 
@@ -182,6 +189,21 @@ mod tests {
         assert!(refresh.handle_timeout(until - Duration::from_secs(1)).is_empty());
         assert_eq!(refresh.handle_timeout(until), Families::from_iter([V4]));
         assert_eq!(refresh.handle_message(end, until), None);
+    }
+
+    #[test]
+    fn a_flood_of_marks_is_one_mark_a_second() {
+        let now = Instant::now();
+        let mut refresh = quiet(true);
+        let orders = |refresh: &mut Refresh, now| {
+            let all = [1, 1, 2].repeat(1000).into_iter();
+            all.filter_map(|subtype| refresh.handle_message(message(subtype), now)).collect::<Vec<_>>()
+        };
+        assert_eq!(orders(&mut refresh, now), [Order::Mark(V4), Order::Sweep(V4)]);
+        assert_eq!(orders(&mut refresh, now + PAUSE / 2), []);
+        let other = RouteRefresh::new(V6, 1);
+        assert_eq!(refresh.handle_message(other, now), Some(Order::Mark(V6)), "families are apart");
+        assert_eq!(orders(&mut refresh, now + PAUSE), [Order::Mark(V4), Order::Sweep(V4)]);
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(super) struct Up {
     pub(super) end_of_rib: Families,
     /// Families that it is sending once more.
     pub(super) refresh: Refresh,
+    /// Families that it has asked for once more, and will be sent when its messages that are here have been looked at.
+    pub(super) asked: Families,
     /// Since it came up it has led over the tunnel, perhaps not now.
     pub(super) over_tunnel: bool,
 }

@@ -28,6 +28,7 @@ impl Speaker {
         if let Some(link) = self.peers.get_mut(&id).and_then(|peer| peer.link(connection)) {
             link.input = input;
         }
+        self.answer_requests(id);
         self.settle(id, now);
     }
 
@@ -41,7 +42,10 @@ impl Speaker {
                     self.handle_frame(id, connection, message, now);
                 }
                 Ok(None) => break,
-                Err(notification) => self.fail(id, connection, notification, now),
+                Err(notification) => {
+                    self.fail(id, connection, notification, now);
+                    break;
+                }
             }
         }
         used
@@ -97,11 +101,18 @@ impl Speaker {
         let Some(up) = up.filter(|up| up.connection == connection) else { return };
         let Ok(message) = RouteRefresh::decode(body, up.negotiated.enhanced_refresh) else { return };
         match up.refresh.handle_message(message, now) {
-            Some(refresh::Order::SendAll(family)) => self.refresh_exports(id, family),
+            Some(refresh::Order::SendAll(family)) => up.asked.insert(family),
             Some(refresh::Order::Mark(family)) => self.rib.begin_refresh(id, family),
             Some(refresh::Order::Sweep(family)) => self.sweep_refresh(id, family),
             None => {}
         }
+    }
+
+    /// Sends what was asked for, once however often it was: an answer begins with a look at the whole table.
+    fn answer_requests(&mut self, id: PeerId) {
+        let up = self.peers.get_mut(&id).and_then(|peer| peer.up.as_mut());
+        let asked = up.map_or(Families::NONE, |up| std::mem::replace(&mut up.asked, Families::NONE));
+        asked.iter().for_each(|family| self.refresh_exports(id, family));
     }
 
     fn sweep_refresh(&mut self, id: PeerId, family: Family) {

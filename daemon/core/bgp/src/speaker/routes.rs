@@ -156,6 +156,7 @@ impl Speaker {
             exports,
             end_of_rib,
             refresh,
+            asked: Families::NONE,
             over_tunnel,
         });
         peer.away = None;

@@ -130,6 +130,25 @@ fn malformed_again_means_withdrawn() {
     }
 }
 
+/// RFC 7947 section 2.2.2.1: a route server leaves its own number out.
+#[test]
+fn a_route_server_need_not_be_first_on_the_path() {
+    let mut peer = Scripted::new(true, 65_001, &[]);
+    let other = |attributes: &mut Attributes| attributes.as_path = AsPath::new(vec![65_003]);
+    peer.announce("10.9.0.0/16", other);
+    assert!(!peer.used("10.9.0.0/16"));
+    let paths = peer.speaker.paths(&"10.9.0.0/16".parse().unwrap());
+    assert_eq!(paths[0].verdict().ineligible(), Some(Ineligible::FirstAsn), "it is kept with the reason");
+    let guards = Guards { enforce_first_as: false, ..Guards::default() };
+    let server = PeerConfig { guards, ..net::peer(50, PEER_AS) };
+    peer.speaker.apply(config(0, 65_001, &[], vec![server, net::peer(1, 65_002)]), peer.now);
+    assert!(peer.established() && peer.used("10.9.0.0/16"), "judged again");
+    peer.announce("10.8.0.0/16", other);
+    assert!(peer.used("10.8.0.0/16"));
+    peer.announce("10.8.0.0/16", |attributes| attributes.as_path = AsPath::default());
+    assert!(!peer.used("10.8.0.0/16"), "nobody's path");
+}
+
 #[test]
 fn treat_as_withdraw_is_reported_once_for_each_message() {
     let mut peer = Scripted::new(true, 65_001, &[]);
@@ -351,6 +370,17 @@ fn who_asks_is_sent_everything_again() {
     assert_eq!(announced, 2, "of that family");
     peer.refresh(Family::Ipv4Unicast, 77);
     assert!(peer.heard().is_empty());
+}
+
+#[test]
+fn requests_that_come_together_have_one_answer() {
+    let mut peer = Scripted::new(true, 65_001, &[ONE]);
+    let connection = peer.connection;
+    let mut request = Vec::new();
+    RouteRefresh::new(Family::Ipv4Unicast, 0).encode(&mut request).unwrap();
+    peer.speaker.handle_bytes(connection, &request.repeat(100), peer.now);
+    let answers = peer.heard();
+    assert_eq!(answers.iter().flat_map(|update| &update.announced).count(), 1);
 }
 
 #[test]

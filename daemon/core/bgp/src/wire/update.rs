@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Attributes, Nlri, Notification, attribute_rules,
+    AsPath, Attributes, Nlri, Notification, attribute_rules,
     attributes::{Collected, Field, Raw, flag, is_host, kind},
     code, nlri,
     reader::Reader,
@@ -286,7 +286,7 @@ impl Judged {
         }
     }
 
-    /// RFC 7606 section 3 (d), and the first AS of RFC 4271 section 6.3.
+    /// RFC 7606 section 3 (d). Whose number is first on the path is not judged here: a route server's need not be (RFC 7947 section 2.2.2.1).
     fn check_mandatory(&mut self, located: &Located, context: &UpdateContext) {
         if !located.reaches_something() {
             return;
@@ -294,14 +294,13 @@ impl Judged {
         if self.collected.origin.is_none() && !self.blamed(kind::ORIGIN) {
             self.fault(kind::ORIGIN, Disposition::TreatAsWithdraw, "is missing");
         }
-        let first = self.collected.as_path.as_ref().map(|path| path.first());
-        match (first, context.peering) {
-            (None, _) if !self.blamed(kind::AS_PATH) => {
+        let external = context.peering != Peering::Internal;
+        match self.collected.as_path.as_ref().map(AsPath::is_empty) {
+            None if !self.blamed(kind::AS_PATH) => {
                 self.fault(kind::AS_PATH, Disposition::TreatAsWithdraw, "is missing");
             }
-            (Some(first), Peering::External { asn }) if !same_as(first, asn, context.four_octet) => {
-                let what = format!("does not begin with the neighbor's AS {asn}");
-                self.fault(kind::AS_PATH, Disposition::TreatAsWithdraw, what);
+            Some(true) if external => {
+                self.fault(kind::AS_PATH, Disposition::TreatAsWithdraw, "is empty, from another AS");
             }
             _ => {}
         }
@@ -344,10 +343,6 @@ impl Judged {
         }
         Ok(Update { withdrawn: located.withdrawn, announced, end_of_rib, faults: self.faults })
     }
-}
-
-fn same_as(first: Option<u32>, asn: u32, four_octet: bool) -> bool {
-    first == Some(asn) || (!four_octet && first == Some(crate::AS_TRANS) && u16::try_from(asn).is_err())
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ fn mandatory_attributes() {
         (&[ORIGIN, AS_PATH], "withdraw", "withdraw"),
         (&[bad_origin, AS_PATH, NEXT_HOP], "withdraw", "withdraw"),
         (&[long_origin, AS_PATH, NEXT_HOP], "withdraw", "withdraw"),
-        (&[ORIGIN, other_as, NEXT_HOP], "withdraw", "accept"),
+        (&[ORIGIN, other_as, NEXT_HOP], "accept", "accept"),
         (&[ORIGIN, empty_path, NEXT_HOP], "withdraw", "accept"),
         (&[ORIGIN, set, NEXT_HOP], "withdraw", "withdraw"),
         (&[ORIGIN, AS_PATH, short_hop], "withdraw", "withdraw"),
