@@ -118,7 +118,7 @@ mod tests {
             "isthmus-bench path --failover --programs gotatun",
             "isthmus-bench routes --sizes 11k",
             "isthmus-bench routes --kernel --sizes 10k",
-            "isthmus-bench converge --events flood",
+            "isthmus-bench converge --events drought",
             "isthmus-bench converge --times 0",
             "isthmus-bench soak --minutes 0",
             "isthmus-bench soak --rate 0",

@@ -20,7 +20,7 @@ use isthmus_lab::{
     link::veth,
     netns::Netns,
     node::Node,
-    probe::{Flow, Prober, UdpEcho, reach},
+    probe::{Flow, Prober, UdpEcho},
     sandbox,
 };
 
@@ -137,8 +137,12 @@ fn a_drained_gateway_loses_no_packet() {
             .collect();
         rig.wait_routes(0, 1);
         rig.wait_routes(3, 1);
-        reach(rig.nodes[0].netns(), echo.address(), LIMIT).unwrap();
         let prober = Prober::start(rig.nodes[0].netns(), &flows, Duration::from_millis(2)).unwrap();
+        isthmus_lab::wait::until("answers on every flow", LIMIT, || {
+            ensure!(prober.received().iter().all(|received| *received > 20), "{:?}", prober.received());
+            Ok(())
+        })
+        .unwrap();
 
         let began = Instant::now();
         let said = rig.nodes[1].ctl_ok(&["drain", "--wait", "1s"]).unwrap();

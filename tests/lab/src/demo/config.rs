@@ -43,7 +43,7 @@ pub(super) fn site_router(site: &Site, asn: u32, node: &Node) -> String {
     let id = site.host_addresses()[0];
     let _ = write!(
         text,
-        "\n[bgp]\nasn = {asn}\nrouter_id = \"{id}\"\nlisten = []\nhold_time = \"{HOLD_TIME}\"\n"
+        "\n[bgp]\nasn = {asn}\nrouter_id = \"{id}\"\nlisten = []\nhold_time = \"{HOLD_TIME}\"\ngraceful_restart = \"0s\"\n"
     );
     for gateway in site.gateways {
         for (address, family) in gateway.lan(site).iter().zip(["v4", "v6"]) {
