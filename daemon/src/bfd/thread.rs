@@ -158,7 +158,11 @@ impl Thread {
 
     fn heard(&mut self, bytes: &[u8], route: &Route, from: Option<std::net::SocketAddr>) {
         let now = Instant::now();
-        match self.sessions.handle_packet(bytes, route, now) {
+        let taken = match route {
+            Route::Multihop { .. } => self.sessions.handle_distant_packet(bytes, route, now),
+            Route::Tunnel { .. } | Route::Direct { .. } => self.sessions.handle_packet(bytes, route, now),
+        };
+        match taken {
             Ok(id) => {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.received += 1;

@@ -3,7 +3,7 @@
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
-use isthmus_bgp::{ConnectionId, rib::NextHops};
+use isthmus_bgp::{ConnectionId, fsm::send_hold_time, rib::NextHops};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -33,6 +33,8 @@ const PARTING: Duration = Duration::from_secs(1);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;
+/// So much later than the speaker TCP gives up on a peer that takes nothing.
+const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// Who is at the ends of a connection.
 pub(super) struct Ends {
@@ -86,14 +88,15 @@ impl Connection {
     }
 }
 
-/// Small messages leave at once, and a peer that acknowledges nothing for a hold time is dead whatever TCP hopes. Without a hold time
-/// nobody sends anything for long, so TCP itself asks whether the peer is still there.
+/// Small messages leave at once. TCP gives up on a peer that acknowledges nothing, but only after the speaker's send hold timer had its
+/// say (RFC 9687): it also counts a peer that is there and reads nothing, and that one is to be told why the session ends. Without a hold
+/// time nobody sends anything for long, so TCP itself asks whether the peer is still there.
 pub(super) fn set_options(stream: &TcpStream, hold_time: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let ask = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     SockRef::from(stream).set_tcp_keepalive(&ask.with_retries(KEEPALIVE_RETRIES))?;
     if !hold_time.is_zero() {
-        SockRef::from(stream).set_tcp_user_timeout(Some(hold_time))?;
+        SockRef::from(stream).set_tcp_user_timeout(Some(send_hold_time(hold_time) + LAST_WORD))?;
     }
     Ok(())
 }
@@ -174,7 +177,7 @@ async fn part(mut half: OwnedWriteHalf, mut buffers: mpsc::Receiver<Vec<u8>>, wo
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionReset => "peer reset the connection".into(),
-        io::ErrorKind::TimedOut => "peer acknowledged nothing for the hold time".into(),
+        io::ErrorKind::TimedOut => "peer acknowledged nothing for too long".into(),
         _ => format!("connection failed: {error}"),
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn notified(neighbor: &str, sent: bool, notification: &Notification) 
         NOTIFICATIONS,
         "neighbor" => neighbor.to_string(),
         "direction" => direction,
-        "code" => known(notification.code, 7),
+        "code" => known(notification.code, 8),
         "subcode" => known(notification.subcode, 11)
     )
     .increment(1);

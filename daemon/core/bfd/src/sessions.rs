@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{Change, Config, Malformed, Packet, Session, Status, random::Random};
+use crate::{Change, Config, Malformed, Packet, Session, State, Status, random::Random};
 
 /// A session, by our discriminator for it: unique in [`Sessions`], and not used again soon.
 pub type SessionId = NonZeroU32;
@@ -53,6 +53,9 @@ pub enum Discarded {
     /// There is no session on the path that it came by.
     #[error("no session on this path")]
     UnknownPath,
+    /// It names no session, the one on its path is up, and anybody could have sent it.
+    #[error("it comes from afar and does not name the session, which is up")]
+    Nameless,
     /// The session that it names is on another path.
     #[error("it names a session of another path")]
     OtherPath,
@@ -141,6 +144,25 @@ impl<P: Ord + Clone> Sessions<P> {
         let id = self.find(&packet, path)?;
         self.with(id, now, |session| session.handle_packet(&packet, now));
         Ok(id)
+    }
+
+    /// Takes what came by a path on which anybody can send in the peer's name, as over several hops (RFC 5883 section 6): a session that
+    /// is up hears only who knows its discriminator. A peer that has restarted, and does not, is heard after the detection time.
+    ///
+    /// # Errors
+    /// As [`Sessions::handle_packet`].
+    pub fn handle_distant_packet(
+        &mut self,
+        bytes: &[u8],
+        path: &P,
+        now: Instant,
+    ) -> Result<SessionId, Discarded> {
+        let is_nameless = Packet::decode(bytes)?.yours.is_none();
+        let known = self.by_path.get(path).and_then(|id| self.status_of(*id));
+        if is_nameless && known.is_some_and(|status| status.state == State::Up) {
+            return Err(Discarded::Nameless);
+        }
+        self.handle_packet(bytes, path, now)
     }
 
     /// Section 6.8.6: by our discriminator where the peer knows it, else by the path. A discriminator alone proves nothing, so the

@@ -80,6 +80,43 @@ fn packets_of_nobody_are_told_apart() {
 }
 
 #[test]
+fn from_afar_only_who_knows_the_discriminator_ends_a_session() {
+    let mut systems = Systems::new();
+    for _ in 0..40 {
+        systems.exchange();
+    }
+    let (id, path, status) =
+        systems.one.status().map(|(id, path, status)| (id, *path, status)).next().unwrap();
+    assert_eq!(status.state, State::Up);
+    let real = systems.two.status().find(|(_, other, _)| **other == path).unwrap().2;
+    let forged = Packet {
+        diagnostic: crate::Diagnostic::NONE,
+        state: State::AdminDown,
+        poll: false,
+        fin: false,
+        independent: false,
+        demand: false,
+        multiplier: NonZeroU8::MIN,
+        mine: real.discriminator,
+        yours: None,
+        desired_min_tx: Interval::SECOND,
+        required_min_rx: Interval::SECOND,
+        required_min_echo_rx: Interval::default(),
+    };
+    for state in [State::AdminDown, State::Down] {
+        let bytes = Packet { state, ..forged }.encode();
+        let taken = systems.one.handle_distant_packet(&bytes, &path, systems.now);
+        assert_eq!(taken, Err(Discarded::Nameless));
+        assert_eq!(systems.one.status_of(id).unwrap().remote, status.remote, "nothing has changed");
+    }
+    // After a silence whoever asks is heard.
+    systems.now += Duration::from_secs(2);
+    systems.one.handle_timeout(systems.now);
+    let restarted = Packet { state: State::Down, ..forged }.encode();
+    assert_eq!(systems.one.handle_distant_packet(&restarted, &path, systems.now), Ok(id));
+}
+
+#[test]
 fn sessions_are_bounded_and_one_a_path() {
     let mut systems = Systems::new();
     let mut create = |path| systems.one.create(path, config(), systems.now);
