@@ -54,7 +54,9 @@ fn of_tunnel(handle: &tunnel::Handle) -> Subsystem {
 }
 
 async fn of_bgp(handle: &crate::bgp::Handle) -> Subsystem {
-    let neighbors = handle.neighbors().await;
+    let mut neighbors = handle.neighbors().await;
+    // Who came by a template and went is not missed.
+    neighbors.retain(|neighbor| !neighbor.dynamic || neighbor.is_established());
     let down: Vec<String> = neighbors
         .iter()
         .filter(|n| !n.is_established())

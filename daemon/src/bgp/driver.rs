@@ -1,14 +1,14 @@
 //! The task that owns the speaker: wait, feed, act on what it decided.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use isthmus_bgp::{
-    ConnectionId, Event, Families, PeerId, Speaker,
+    ConnectionId, Event, Families, PeerId, Refused, Speaker,
     fsm::State,
     wire::{Disposition, Notification, code},
 };
@@ -53,7 +53,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) enum Input {
     /// A dial ended.
     Dialed { peer: PeerId, transport: Transport, result: Result<TcpStream, String> },
-    /// A configured neighbor connected.
+    /// A neighbor connected.
     Accepted { stream: TcpStream, place: Place, transport: Transport },
     /// Bytes came.
     Bytes { id: ConnectionId, bytes: Bytes, share: Share },
@@ -89,6 +89,7 @@ pub(super) struct Driver {
     refusals: Limits,
     notices: Limits,
     unsendable: Limits,
+    full: Limits,
     watched: Arc<Watched>,
     /// Ends the dial under way.
     dials: HashMap<PeerId, CancellationToken>,
@@ -139,6 +140,7 @@ impl Driver {
             refusals: Limits::default(),
             notices: Limits::default(),
             unsendable: Limits::default(),
+            full: Limits::default(),
             watched: Arc::default(),
             dials: HashMap::new(),
             forwarding,
@@ -206,12 +208,17 @@ impl Driver {
     fn update_metrics(&mut self, now: Instant) {
         match self.metrics_due {
             Some(due) if due <= now => {
-                self.speaker.status().iter().for_each(metrics::update);
+                metrics::update(&self.config, &self.speaker.status());
                 self.metrics_due = None;
             }
             Some(_) => {}
             None => self.metrics_due = Some(now + METRICS_AGE),
         }
+    }
+
+    /// The name that a neighbor's events are counted under, and held back by; outsiders cannot make more of them.
+    fn kind(&self, neighbor: &Arc<str>) -> Arc<str> {
+        self.config.counted_under(neighbor)
     }
 
     /// When something is due without anything happening.
@@ -310,17 +317,26 @@ impl Driver {
     }
 
     fn accepted(&mut self, stream: TcpStream, place: &Place, made: &Transport, now: Instant) {
-        let is_here = |neighbor: &&NeighborConfig| (&neighbor.place, &neighbor.transport) == (place, made);
-        let Some(neighbor) = self.config.neighbors.iter().find(is_here).cloned() else { return };
+        let scope = place.interface.as_deref().map(to_core::index);
+        let neighbor = self.config.neighbor_at(place, scope).filter(|neighbor| neighbor.transport == *made);
+        let Some(neighbor) = neighbor else { return };
         // A connection that broke before we looked at it concerns nobody.
         let Ok(ends) = self.prepare(&stream, &neighbor) else { return };
-        let scope = neighbor.place.interface.as_deref().map(to_core::index);
         match self.speaker.handle_accepted(neighbor.place.address, scope, ends.own, now) {
             Ok(id) => self.attach(id, stream, ends),
-            Err(reason) => {
-                tracing::debug!(neighbor = %neighbor.peer.name, %reason, "BGP connection refused");
-                metrics::refused("unwanted");
-            }
+            Err(reason) => self.refused(&neighbor.peer.name, &reason),
+        }
+    }
+
+    fn refused(&mut self, neighbor: &str, reason: &Refused) {
+        metrics::refused("unwanted");
+        let not_shown = match reason {
+            Refused::Full(template) => self.full.pass(template, Instant::now()),
+            Refused::Unknown | Refused::Unwanted(_) => None,
+        };
+        match not_shown {
+            Some(not_shown) => tracing::warn!(neighbor, %reason, not_shown, "BGP connection refused"),
+            None => tracing::debug!(neighbor, %reason, "BGP connection refused"),
         }
     }
 
@@ -361,7 +377,9 @@ impl Driver {
         let all = self.speaker.status().into_iter();
         all.map(|status| {
             let local = status.connection.and_then(local);
-            let neighbor = self.config.neighbors.iter().find(|neighbor| neighbor.peer.name == status.name);
+            let known = self.config.neighbors.iter().find(|neighbor| neighbor.peer.name == status.name);
+            let by_template = || Some(&self.config.template_of(&status.name)?.settings);
+            let neighbor = known.or_else(by_template);
             let warnings = neighbor.map(|neighbor| neighbor.warnings.clone()).unwrap_or_default();
             NeighborStatus { warnings, ..NeighborStatus::new(status, local, now) }
         })
@@ -373,10 +391,7 @@ impl Driver {
             return Err(Error::ListenChanged);
         }
         self.listeners.change_passwords(&passwords(&self.config), &passwords(&config))?;
-        let kept: HashSet<_> = config.neighbors.iter().map(|neighbor| &neighbor.peer.name).collect();
-        for gone in self.config.neighbors.iter().filter(|neighbor| !kept.contains(&neighbor.peer.name)) {
-            metrics::remove(&gone.peer.name);
-        }
+        metrics::remove(&self.config, &config);
         let mut changes = self.speaker.apply(to_core(&config, self.forwarding), Instant::now());
         changes.extend(self.end_connections_made_otherwise(&config));
         if config.graceful_restart != self.config.graceful_restart {
@@ -397,12 +412,23 @@ impl Driver {
             old.get(&new.peer.name)
                 .is_some_and(|old| old.transport != new.transport && old.place == new.place)
         };
-        let names: Vec<_> =
+        let mut names: Vec<_> =
             new.neighbors.iter().filter(differs).map(|new| Arc::clone(&new.peer.name)).collect();
+        names.extend(self.came_otherwise(new));
         for name in &names {
             self.end_connections(name, "its connection is made in another way now");
         }
         names.iter().map(|name| format!("neighbor {name}: connection made anew")).collect()
+    }
+
+    /// Connected neighbors whose template makes connections in another way now.
+    fn came_otherwise(&self, new: &Config) -> BTreeSet<Arc<str>> {
+        let connected = self.connections.values().map(|connection| &connection.ends.neighbor);
+        let differs = |name: &&Arc<str>| {
+            let both = self.config.template_of(name).zip(new.template_of(name));
+            both.is_some_and(|(old, new)| old.settings.transport != new.settings.transport)
+        };
+        connected.filter(differs).cloned().collect()
     }
 
     /// Tells the neighbor that its configuration changed (RFC 4486), and closes.
@@ -441,14 +467,14 @@ impl Driver {
                     self.state_changed(&peer, from, to, &reason)
                 }
                 Event::Notified { peer, sent, notification } => {
-                    metrics::notified(&peer, sent, &notification);
-                    if let Some(not_shown) = self.notices.pass(&peer, Instant::now()) {
+                    metrics::notified(&self.kind(&peer), sent, &notification);
+                    if let Some(not_shown) = self.notices.pass(&self.kind(&peer), Instant::now()) {
                         tracing::info!(neighbor = %peer, sent, %notification, not_shown, "NOTIFICATION");
                     }
                 }
                 Event::UpdateFault { peer, fault } => self.fault(peer, fault.disposition, &fault.to_string()),
                 Event::NextHopRefused { peer, prefix, next_hop, why } => {
-                    if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
+                    if let Some(not_shown) = self.refusals.pass(&self.kind(&peer), Instant::now()) {
                         let (neighbor, rule) = (peer, why);
                         tracing::warn!(%neighbor, %prefix, %next_hop, %rule, not_shown, "route refused");
                     }
@@ -468,12 +494,12 @@ impl Driver {
                     self.settle("drained");
                 }
                 Event::TooManyPaths { peer, prefix } => {
-                    if let Some(not_shown) = self.refusals.pass(&peer, Instant::now()) {
+                    if let Some(not_shown) = self.refusals.pass(&self.kind(&peer), Instant::now()) {
                         tracing::warn!(neighbor = %peer, %prefix, not_shown, "too many paths to one prefix");
                     }
                 }
                 Event::Unsendable { peer, error } => {
-                    if let Some(not_shown) = self.unsendable.pass(&peer, Instant::now()) {
+                    if let Some(not_shown) = self.unsendable.pass(&self.kind(&peer), Instant::now()) {
                         tracing::warn!(neighbor = %peer, error, not_shown, "a route cannot be announced to this neighbor");
                     }
                 }
@@ -515,7 +541,7 @@ impl Driver {
     }
 
     fn fault(&mut self, peer: Arc<str>, disposition: Disposition, what: &str) {
-        let Some(not_shown) = self.faults.pass(&peer, Instant::now()) else { return };
+        let Some(not_shown) = self.faults.pass(&self.kind(&peer), Instant::now()) else { return };
         let action = match disposition {
             Disposition::DiscardAttribute => "the attribute was ignored",
             Disposition::TreatAsWithdraw => "its prefixes were withdrawn",
@@ -579,6 +605,8 @@ impl Driver {
 }
 
 pub(super) fn passwords(config: &Config) -> Passwords {
-    let of = |neighbor: &NeighborConfig| Some((neighbor.place.address, neighbor.transport.password.clone()?));
-    config.neighbors.iter().filter_map(of).collect()
+    let own = config.neighbors.iter().map(|one| (one.place.address.into(), &one.transport));
+    let of_templates = config.templates.iter().map(|one| (one.template.prefix, &one.settings.transport));
+    let all = own.chain(of_templates);
+    all.filter_map(|(addresses, transport)| Some((addresses, transport.password.clone()?))).collect()
 }

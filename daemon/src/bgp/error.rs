@@ -1,9 +1,8 @@
 //! What can go wrong with BGP as a whole; a single session's troubles are its state's reason.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-};
+use std::{io, net::SocketAddr};
+
+use ipnet::IpNet;
 
 /// Why BGP could not be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +28,8 @@ pub enum Error {
          there, more of the sysctl net.core.optmem_max; nothing of the new [bgp] was applied"
     )]
     Password {
-        /// The neighbor's address.
-        neighbor: IpAddr,
+        /// The neighbor's address, or its template's prefix.
+        neighbor: IpNet,
         /// What the kernel said.
         source: io::Error,
     },

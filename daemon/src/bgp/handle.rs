@@ -30,7 +30,7 @@ pub(super) enum Command {
 /// A neighbor's state, for showing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighborStatus {
-    /// Configured name.
+    /// Configured name, or that of the template with its address.
     pub name: String,
     /// Its end of the session.
     pub address: IpAddr,
@@ -66,6 +66,8 @@ pub struct NeighborStatus {
     pub messages_received: u64,
     /// Messages sent since the neighbor was configured.
     pub messages_sent: u64,
+    /// It came by a template.
+    pub dynamic: bool,
     /// Settings that fight what is known of its kind of router.
     pub warnings: Vec<String>,
 }
@@ -97,13 +99,14 @@ impl NeighborStatus {
             local_address,
             messages_received: status.messages_received,
             messages_sent: status.messages_sent,
+            dynamic: status.dynamic,
             warnings: Vec::new(),
         }
     }
 }
 
 impl Handle {
-    /// Every configured neighbor, by name; none once BGP is stopped.
+    /// Every neighbor, by name; none once BGP is stopped.
     pub async fn neighbors(&self) -> Vec<NeighborStatus> {
         let (answer, answered) = oneshot::channel();
         if self.commands.send(Command::Neighbors(answer)).await.is_err() {

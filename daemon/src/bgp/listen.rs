@@ -1,4 +1,4 @@
-//! Incoming connections: only configured neighbors get as far as the speaker.
+//! Incoming connections: only configured neighbors, and who comes by a template, get as far as the speaker.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use nix::net::if_::if_nametoindex;
+use ipnet::IpNet;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -30,7 +31,10 @@ const REST: Duration = Duration::from_millis(200);
 
 /// Where the configured neighbors are, and how connections with them are made.
 #[derive(Default)]
-pub(super) struct Neighbors(HashMap<IpAddr, Vec<(Place, Transport)>>);
+pub(super) struct Neighbors {
+    places: HashMap<IpAddr, Vec<(Place, Transport)>>,
+    templates: Vec<(IpNet, Transport)>,
+}
 
 impl Neighbors {
     pub(super) fn new(config: &Config) -> Self {
@@ -39,10 +43,13 @@ impl Neighbors {
             let entry = (neighbor.place.clone(), neighbor.transport.clone());
             places.entry(neighbor.place.address).or_default().push(entry);
         }
-        Self(places)
+        let templates = config.templates.iter();
+        let templates = templates.map(|one| (one.template.prefix, one.settings.transport.clone())).collect();
+        Self { places, templates }
     }
 
-    fn find(&self, remote: SocketAddr) -> Option<&(Place, Transport)> {
+    /// One that is configured with this address, or else whoever comes by the template of the longest prefix.
+    fn find(&self, remote: SocketAddr) -> Option<(Place, Transport)> {
         let scope = match remote {
             SocketAddr::V6(v6) => v6.scope_id(),
             SocketAddr::V4(_) => 0,
@@ -51,8 +58,21 @@ impl Neighbors {
             Some(interface) => if_nametoindex(interface.as_str()).is_ok_and(|index| index == scope),
             None => true,
         };
-        self.0.get(&remote.ip().to_canonical())?.iter().find(is_there)
+        let address = remote.ip().to_canonical();
+        let places = self.places.get(&address);
+        places.and_then(|places| places.iter().find(is_there)).cloned().or_else(|| {
+            let covering = self.templates.iter().filter(|(prefix, _)| prefix.contains(&address));
+            let (_, transport) = covering.max_by_key(|(prefix, _)| prefix.prefix_len())?;
+            Some((Place { address, interface: interface(address, scope) }, transport.clone()))
+        })
     }
+}
+
+/// The interface that a link-local address belongs to.
+fn interface(address: IpAddr, scope: u32) -> Option<String> {
+    let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let name = link_local.then(|| if_indextoname(scope).ok()).flatten()?;
+    name.into_string().ok()
 }
 
 /// Every listener, or none.
@@ -151,10 +171,7 @@ async fn admit(
 ) -> bool {
     let neighbors = Arc::clone(&neighbors.borrow());
     match admitted(&stream, remote, &neighbors) {
-        Ok((place, transport)) => {
-            let (place, transport) = (place.clone(), transport.clone());
-            inputs.send(Input::Accepted { stream, place, transport }).await.is_ok()
-        }
+        Ok((place, transport)) => inputs.send(Input::Accepted { stream, place, transport }).await.is_ok(),
         Err((label, reason)) => {
             tracing::debug!(%remote, reason, "BGP connection refused");
             metrics::refused(label);
@@ -164,14 +181,14 @@ async fn admit(
 }
 
 /// The neighbor that connected.
-fn admitted<'a>(
+fn admitted(
     stream: &TcpStream,
     remote: SocketAddr,
-    neighbors: &'a Neighbors,
-) -> Result<&'a (Place, Transport), (&'static str, String)> {
+    neighbors: &Neighbors,
+) -> Result<(Place, Transport), (&'static str, String)> {
     let found = neighbors.find(remote);
-    let neighbor = found.ok_or_else(|| ("unknown", "no neighbor is configured with this address".into()))?;
-    let (place, transport) = neighbor;
-    prepare_accepted(stream, place.address, transport).map_err(|reason| ("far", reason))?;
-    Ok(neighbor)
+    let (place, transport) =
+        found.ok_or_else(|| ("unknown", "no neighbor is configured with this address".into()))?;
+    prepare_accepted(stream, place.address, &transport).map_err(|reason| ("far", reason))?;
+    Ok((place, transport))
 }

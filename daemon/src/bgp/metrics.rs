@@ -1,7 +1,14 @@
 //! Metrics of BGP.
 
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
 use isthmus_bgp::{PeerStatus, fsm::State, wire::Notification};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
+
+use super::Config;
 
 const SESSION_UP: &str = "isthmus_bgp_session_up";
 const PREFIXES: &str = "isthmus_bgp_prefixes";
@@ -10,7 +17,10 @@ const REFUSED: &str = "isthmus_bgp_connections_refused_total";
 
 /// Says what each metric is.
 pub(super) fn describe() {
-    describe_gauge!(SESSION_UP, "1 while the session with the neighbor is Established");
+    describe_gauge!(
+        SESSION_UP,
+        "1 while the session with the neighbor is Established; of neighbors by prefix, how many are"
+    );
     describe_gauge!(PREFIXES, "Prefixes received from the neighbor, accepted of these, and sent to it");
     describe_counter!(NOTIFICATIONS, "NOTIFICATION messages, by direction, code and subcode");
     describe_counter!(
@@ -19,27 +29,50 @@ pub(super) fn describe() {
     );
 }
 
-/// Copies a neighbor's figures.
-#[expect(clippy::cast_precision_loss, reason = "a table of 2^53 prefixes does not fit this planet")]
-pub(super) fn update(status: &PeerStatus) {
-    let name = status.name.to_string();
-    gauge!(SESSION_UP, "neighbor" => name.clone()).set(f64::from(status.state == State::Established));
-    let prefixes = [
-        ("received", f64::from(status.prefixes_received)),
-        ("accepted", f64::from(status.prefixes_accepted)),
-        ("sent", status.prefixes_sent as f64),
-    ];
-    for (direction, value) in prefixes {
-        gauge!(PREFIXES, "neighbor" => name.clone(), "direction" => direction).set(value);
+/// What is shown under one name: of a configured neighbor, or of all together that came by one template.
+///
+/// A registry forgets no series, and over time any number of neighbors may come by a template.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    sessions: u32,
+    received: u64,
+    accepted: u64,
+    sent: u64,
+}
+
+impl Figures {
+    fn add(&mut self, status: &PeerStatus) {
+        self.sessions += u32::from(status.state == State::Established);
+        self.received += u64::from(status.prefixes_received);
+        self.accepted += u64::from(status.prefixes_accepted);
+        self.sent += u64::try_from(status.prefixes_sent).unwrap_or(u64::MAX);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a table of 2^53 prefixes does not fit this planet")]
+    fn show(self, name: &str) {
+        gauge!(SESSION_UP, "neighbor" => name.to_string()).set(self.sessions);
+        let prefixes = [("received", self.received), ("accepted", self.accepted), ("sent", self.sent)];
+        for (direction, value) in prefixes {
+            gauge!(PREFIXES, "neighbor" => name.to_string(), "direction" => direction).set(value as f64);
+        }
     }
 }
 
-/// A neighbor that was removed has no session and no prefixes.
-pub(super) fn remove(name: &str) {
-    gauge!(SESSION_UP, "neighbor" => name.to_string()).set(0);
-    for direction in ["received", "accepted", "sent"] {
-        gauge!(PREFIXES, "neighbor" => name.to_string(), "direction" => direction).set(0);
+/// Copies the neighbors' figures.
+pub(super) fn update(config: &Config, neighbors: &[PeerStatus]) {
+    // A template that nobody comes by any more has figures, too.
+    let nobody = config.counted().map(|name| (Arc::clone(name), Figures::default()));
+    let mut all: HashMap<_, _> = nobody.collect();
+    for status in neighbors {
+        all.entry(config.counted_under(&status.name)).or_default().add(status);
     }
+    all.iter().for_each(|(name, figures)| figures.show(name));
+}
+
+/// What the new configuration does not have has no session and no prefixes.
+pub(super) fn remove(old: &Config, new: &Config) {
+    let kept: HashSet<_> = new.counted().collect();
+    old.counted().filter(|name| !kept.contains(name)).for_each(|gone| Figures::default().show(gone));
 }
 
 /// Counts a NOTIFICATION.

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use isthmus_bgp::{
     Families, Multipath, PeerConfig,
-    fsm::State,
+    dynamic::Template,
+    fsm::{AsnSet, State},
     policy::Policy,
     wire::{AsPath, Attributes, Community, Encoding, Nlri, Open, encode_announcement, encode_keepalive},
 };
@@ -51,7 +52,22 @@ pub(super) fn config(n: u8, announce: &[&str], neighbors: Vec<NeighborConfig>) -
         multipath: Multipath::default(),
         announce: announce.iter().map(|prefix| prefix.parse().unwrap()).collect(),
         neighbors,
+        templates: Vec::new(),
     }
+}
+
+/// Whoever comes from the prefix, with numbers as [`neighbor`] has them; one that has gone is not waited for.
+pub(super) fn template(name: &str, prefix: &str, settings: NeighborConfig) -> TemplateConfig {
+    let mut settings = settings;
+    (settings.peer.name, settings.peer.passive) = (name.into(), true);
+    let template = Template {
+        name: name.into(),
+        prefix: prefix.parse().unwrap(),
+        asns: AsnSet::new([64_501..=64_755]),
+        limit: 2,
+        linger: Duration::ZERO,
+    };
+    TemplateConfig { template, settings }
 }
 
 pub(super) struct Shell {
@@ -263,13 +279,20 @@ async fn connect(shell: &Shell, from: u8) -> TcpStream {
     socket.connect(shell.handle.listening()[0]).await.unwrap()
 }
 
+/// What neighbor `n` says to be Established.
+fn greeting(n: u8, hold_time: u16) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let open = Open::new(64_500 + u32::from(n), hold_time, Ipv4Addr::new(10, 0, 0, n), Families::ALL);
+    open.encode(&mut bytes).unwrap();
+    encode_keepalive(&mut bytes);
+    bytes
+}
+
 /// Shell 1 whose neighbor 7 is played by the test, and the played session, Established as far as the far side's OPEN goes.
 async fn played(hold_time: u16) -> (Shell, TcpStream) {
     let shell = Shell::start(config(1, &["10.1.0.0/16"], vec![neighbor(7, DEAD_PORT)])).await;
     let mut stream = connect(&shell, 7).await;
-    let mut bytes = Vec::new();
-    Open::new(64_507, hold_time, Ipv4Addr::new(10, 0, 0, 7), Families::ALL).encode(&mut bytes).unwrap();
-    encode_keepalive(&mut bytes);
+    let mut bytes = greeting(7, hold_time);
     announce(&["10.7.0.0/16".parse().unwrap()], &mut bytes);
     stream.write_all(&bytes).await.unwrap();
     shell.until_known("10.7.0.0/16").await;
@@ -384,9 +407,7 @@ async fn a_deaf_peer_holds_up_nobody() {
     assert_eq!(shell.handle.apply(both).await.unwrap(), ["neighbor n8 added"]);
     // It says enough to be Established, and never reads a byte.
     let mut deaf = connect(&shell, 8).await;
-    let mut bytes = Vec::new();
-    Open::new(64_508, 0, Ipv4Addr::new(10, 0, 0, 8), Families::ALL).encode(&mut bytes).unwrap();
-    encode_keepalive(&mut bytes);
+    let mut bytes = greeting(8, 0);
     let mut attributes = Attributes::originated(loopback(8));
     attributes.as_path = AsPath::new(vec![64_508]);
     encode_announcement(&attributes, &["10.8.0.0/16".parse().unwrap()], &Encoding::FOUR_OCTET, &mut bytes)
@@ -400,4 +421,111 @@ async fn a_deaf_peer_holds_up_nobody() {
     assert!(all.iter().all(NeighborStatus::is_established));
     assert_eq!(all[0].prefixes_received, u64::from(FLOOD) + 1);
     assert!(all[1].prefixes_sent < u64::from(FLOOD), "more was encoded than its socket takes");
+}
+
+/// Connects from one of our loopback addresses and says enough to be Established.
+async fn come(shell: &Shell, from: u8) -> TcpStream {
+    let mut stream = connect(shell, from).await;
+    stream.write_all(&greeting(from, 0)).await.unwrap();
+    stream
+}
+
+/// Names of the neighbors with which sessions stand, once these are so many.
+pub(super) async fn established(shell: &Shell, count: usize) -> Vec<String> {
+    let wait = async {
+        loop {
+            let all = shell.handle.neighbors().await.into_iter().filter(|one| one.is_established());
+            let names: Vec<_> = all.map(|one| one.name).collect();
+            if names.len() == count {
+                return names;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, wait).await.expect("so many sessions stand")
+}
+
+/// The shell closes without a word, or with these octets of a NOTIFICATION's code and subcode after whatever else it said.
+async fn last_words(stream: &mut TcpStream) -> Option<[u8; 2]> {
+    let mut heard = Vec::new();
+    // What we said may still lie unread at the far end: then the close is a reset.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("the shell closes");
+    (!heard.is_empty()).then(|| [heard[heard.len() - 2], heard[heard.len() - 1]])
+}
+
+/// Shell 1 that neighbors from 127.0.0.8 to 127.0.0.15 may come to.
+fn open_house(name: &str) -> Config {
+    let template = template(name, "127.0.0.8/29", neighbor(8, DEAD_PORT));
+    Config { templates: vec![template], ..config(1, &["10.1.0.0/16"], vec![]) }
+}
+
+#[tokio::test]
+async fn whoever_comes_from_a_prefix_is_a_neighbor_up_to_its_limit() {
+    let shell = Shell::start(open_house("pods")).await;
+    let nine = come(&shell, 9).await;
+    let mut ten = come(&shell, 10).await;
+    assert_eq!(established(&shell, 2).await, ["pods-127.0.0.10", "pods-127.0.0.9"]);
+    assert!(shell.handle.neighbors().await.iter().all(|one| one.dynamic && one.address != loopback(8)));
+    let mut bytes = Vec::new();
+    let mut attributes = Attributes::originated(loopback(10));
+    attributes.as_path = AsPath::new(vec![64_510]);
+    encode_announcement(&attributes, &["10.8.0.0/16".parse().unwrap()], &Encoding::FOUR_OCTET, &mut bytes)
+        .unwrap();
+    ten.write_all(&bytes).await.unwrap();
+    shell.until_known("10.8.0.0/16").await;
+
+    let mut over_the_limit = come(&shell, 11).await;
+    assert_eq!(last_words(&mut over_the_limit).await, None);
+    let mut outsider = come(&shell, 16).await;
+    assert_eq!(last_words(&mut outsider).await, None);
+    assert_eq!(shell.handle.neighbors().await.len(), 2);
+
+    drop(nine);
+    assert_eq!(established(&shell, 1).await, ["pods-127.0.0.10"]);
+    let _eleven = come(&shell, 11).await;
+    assert_eq!(established(&shell, 2).await, ["pods-127.0.0.10", "pods-127.0.0.11"]);
+}
+
+#[tokio::test]
+async fn reload_changes_who_may_come_by_a_prefix() {
+    let shell = Shell::start(open_house("pods")).await;
+    let mut nine = come(&shell, 9).await;
+    established(&shell, 1).await;
+    let mut wider = open_house("pods");
+    wider.templates[0].template.limit = 3;
+    wider.templates[0].template.prefix = "127.0.0.0/27".parse().unwrap();
+    assert_eq!(shell.handle.apply(wider.clone()).await.unwrap(), ["dynamic neighbors changed"]);
+    let (_sixteen, _ten) = (come(&shell, 16).await, come(&shell, 10).await);
+    assert_eq!(established(&shell, 3).await.len(), 3);
+    let nine_status = shell.handle.neighbors().await.pop().unwrap();
+    assert_eq!((&*nine_status.name, nine_status.established_count), ("pods-127.0.0.9", 1));
+
+    let named = Config { neighbors: vec![neighbor(9, DEAD_PORT)], ..wider.clone() };
+    shell.handle.apply(named).await.unwrap();
+    assert_eq!(last_words(&mut nine).await, Some([6, 3]), "the configured neighbor takes its place");
+    let _nine = come(&shell, 9).await;
+    assert_eq!(established(&shell, 3).await, ["n9", "pods-127.0.0.10", "pods-127.0.0.16"]);
+    shell.handle.apply(Config { templates: vec![], ..wider }).await.unwrap();
+    assert_eq!(established(&shell, 0).await, [""; 0]);
+    assert!(shell.handle.neighbors().await.is_empty());
+}
+
+#[tokio::test]
+async fn those_of_a_prefix_are_counted_together() {
+    let registry = crate::metrics::registry();
+    let shell = Shell::start(open_house("crowd")).await;
+    let both = (come(&shell, 9).await, come(&shell, 10).await);
+    let until_shown = async |sessions: usize| {
+        let line = format!("isthmus_bgp_session_up{{neighbor=\"crowd\"}} {sessions}\n");
+        let wait = async {
+            while !registry.render().contains(&line) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        assert!(timeout(PATIENCE, wait).await.is_ok(), "{line}");
+    };
+    until_shown(2).await;
+    drop(both);
+    until_shown(0).await;
+    assert!(!registry.render().contains("crowd-127"), "an outsider cannot make series without end");
 }

@@ -1,9 +1,9 @@
 //! The configuration in the words of the speaker.
 
-use isthmus_bgp::{Families, PeerConfig, RestartConfig, RestartMode, fsm::RestartOffer};
+use isthmus_bgp::{DynamicPeers, Families, PeerConfig, RestartConfig, RestartMode, fsm::RestartOffer};
 use nix::net::if_::if_nametoindex;
 
-use super::{Config, GracefulRestart, NeighborConfig};
+use super::{Config, GracefulRestart, NeighborConfig, TemplateConfig};
 
 /// No interface has this index, so nothing is there.
 const NO_INTERFACE: u32 = 0;
@@ -23,13 +23,17 @@ pub(super) fn to_core(config: &Config, forwarding: Families) -> isthmus_bgp::Con
             ..RestartConfig::default()
         },
         peers: config.neighbors.iter().map(peer).collect(),
-        dynamic: Vec::new(),
+        dynamic: config.templates.iter().map(dynamic).collect(),
     }
 }
 
 /// An interface's index, as it is now.
 pub fn index(interface: &str) -> u32 {
     if_nametoindex(interface).unwrap_or(NO_INTERFACE)
+}
+
+fn dynamic(template: &TemplateConfig) -> DynamicPeers {
+    DynamicPeers { template: template.template.clone(), peer: peer(&template.settings) }
 }
 
 fn peer(neighbor: &NeighborConfig) -> PeerConfig {

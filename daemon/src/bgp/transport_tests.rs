@@ -9,7 +9,7 @@ use isthmus_bgp::fsm::State;
 use nix::net::if_::if_nametoindex;
 use tokio::time::{Duration, sleep, timeout};
 
-use super::tests::{PATIENCE, Shell, config, loopback, neighbor};
+use super::tests::{PATIENCE, Shell, config, established, loopback, neighbor, template};
 use super::*;
 
 const DEAD_PORT: u16 = 1;
@@ -81,6 +81,35 @@ async fn without_the_password_there_is_no_session() {
     assert_ne!(two.neighbor().await.state, State::Established);
 }
 
+#[tokio::test]
+async fn a_prefix_has_a_password_and_a_reach() {
+    let open_to = |password: &str| {
+        let mut settings = guarded(2, 1, DEAD_PORT, password);
+        settings.transport.local_address = None;
+        let templates = vec![template("pods", "127.0.0.0/29", settings)];
+        Config { templates, ..config(2, &["10.2.0.0/16"], vec![]) }
+    };
+    let two = Shell::start(open_to("first")).await;
+    let to_two = |own: u8, password: &str| config(own, &[], vec![guarded(own, 2, two.port(), password)]);
+    let one = Shell::start(to_two(1, "first")).await;
+    let three = Shell::start(to_two(3, "guess")).await;
+    let mut far = to_two(4, "first");
+    far.neighbors[0].transport.reach = Reach::Ttl(NonZeroU8::new(64).unwrap());
+    let far = Shell::start(far).await;
+    until_state(&two, "pods-127.0.0.1", is_up).await;
+    one.until_known("10.2.0.0/16").await;
+    let tried = until_state(&three, "n2", |status| status.last_error.is_some()).await;
+    assert!(tried.last_error.unwrap().contains("with another password there it would not answer"));
+    until_state(&far, "n2", |status| status.last_error.is_some()).await;
+    assert_eq!(two.handle.neighbors().await.len(), 1, "neither has become a neighbor");
+
+    let said = two.handle.apply(open_to("guess")).await.unwrap();
+    assert_eq!(said, ["neighbor pods-127.0.0.1: connection made anew"]);
+    let ended = until_state(&one, "n2", |status| !is_up(status)).await;
+    assert!(ended.last_error.unwrap().contains("Other Configuration Change"));
+    until_state(&three, "n2", is_up).await;
+}
+
 fn ip(arguments: &str) {
     let output = std::process::Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
@@ -147,5 +176,28 @@ fn the_same_link_local_address_on_two_links_is_two_neighbors() {
             let status = until_state(&middle_shell, name, is_up).await;
             assert_eq!(status.remote_router_id, Some(Ipv4Addr::new(10, 0, 0, n)));
         }
+    });
+}
+
+#[test]
+fn who_comes_by_a_link_local_prefix_is_a_neighbor_of_that_link() {
+    in_namespace(async || {
+        ip("link set lo up");
+        link("left0", "left1");
+        link("right0", "right1");
+        let mut settings = neighbor(2, DEAD_PORT);
+        settings.transport.reach = Reach::Secured(NonZeroU8::MIN);
+        let templates = vec![template("pods", "fe80::/10", settings)];
+        let listen = vec!["[::]:0".parse().unwrap()];
+        let middle = Shell::start(Config { listen, templates, ..config(1, &[], vec![]) }).await;
+        let from = |n: u8, interface: &str| {
+            let neighbors = vec![link_local(1, "fe80::1", interface, middle.port())];
+            Shell::start(Config { listen: vec![], ..config(n, &[], neighbors) })
+        };
+        let _both = (from(2, "left1").await, from(3, "right1").await);
+        let name = |interface: &str| format!("pods-fe80::2%{}", if_nametoindex(interface).unwrap());
+        let mut expected = ["left0", "right0"].map(name);
+        expected.sort();
+        assert_eq!(established(&middle, 2).await, expected);
     });
 }

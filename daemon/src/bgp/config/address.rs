@@ -5,6 +5,7 @@ use std::{
     net::IpAddr,
 };
 
+use ipnet::IpNet;
 use toml::Spanned;
 
 use super::neighbor::RawNeighbor;
@@ -60,20 +61,25 @@ pub(super) fn check(c: &mut Checker<'_>, raw: &Spanned<String>) -> Option<Place>
     Place::parse(raw.get_ref()).map_err(|(message, help)| c.problem(raw.span(), message, help)).ok()
 }
 
-/// No two neighbors with one name, or with one place.
+/// No two neighbors with one name, with one place or with one prefix.
 pub(super) fn check_unique(c: &mut Checker<'_>, neighbors: &[RawNeighbor]) {
-    let (mut names, mut places) = (HashSet::new(), HashMap::new());
+    let (mut names, mut places, mut prefixes) = (HashSet::new(), HashMap::new(), HashMap::new());
     for neighbor in neighbors {
         let name = neighbor.name.get_ref();
         if !names.insert(name) {
             let message = format!("a second neighbor is called \"{}\"", name.escape_debug());
             c.problem(neighbor.name.span(), message, "give each neighbor its own name");
         }
-        // What is no address is told by its own check.
-        let Ok(place) = Place::parse(neighbor.address.get_ref()) else { continue };
-        if let Some(first) = places.insert(place, name) {
-            let message = format!("neighbor \"{}\" has this address already", first.escape_debug());
-            c.problem(neighbor.address.span(), message, "there is one session to an address: merge the two");
+        // What is no address, or no prefix, is told by its own check.
+        let place = neighbor.address.as_ref().and_then(|raw| Some((Place::parse(raw.get_ref()).ok()?, raw)));
+        let prefix =
+            neighbor.prefix.as_ref().and_then(|raw| Some((raw.get_ref().parse::<IpNet>().ok()?, raw)));
+        let taken = place.and_then(|(place, raw)| Some((places.insert(place, name)?, raw, "address")));
+        let taken = taken
+            .or_else(|| prefix.and_then(|(net, raw)| Some((prefixes.insert(net, name)?, raw, "prefix"))));
+        if let Some((first, raw, what)) = taken {
+            let message = format!("neighbor \"{}\" has this {what} already", first.escape_debug());
+            c.problem(raw.span(), message, "there is one session to an address: merge the two");
         }
     }
 }

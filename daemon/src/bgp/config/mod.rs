@@ -6,12 +6,12 @@ mod password;
 mod policy;
 mod preset;
 mod rule;
+mod template;
 #[cfg(test)]
 mod tests;
 mod transport;
 
 use std::{
-    collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
@@ -28,6 +28,7 @@ use neighbor::{RawNeighbor, Section};
 pub use password::Password;
 use policy::{Policies, RawPolicy};
 pub use preset::Preset;
+pub use template::TemplateConfig;
 pub use transport::{Reach, Transport};
 
 /// A validated `[bgp]` section.
@@ -50,6 +51,8 @@ pub struct Config {
     pub announce: Vec<IpNet>,
     /// Configured neighbors, unique by name and by place.
     pub neighbors: Vec<NeighborConfig>,
+    /// Who else may become a neighbor, unique by name among these and the neighbors, and by prefix.
+    pub templates: Vec<TemplateConfig>,
 }
 
 const DEFAULT_HOLD_TIME: Duration = Duration::from_secs(9);
@@ -99,18 +102,33 @@ impl RawConfig {
         let multipath = self.multipath.map_or(Some(Multipath::default()), |raw| raw.check(c));
         let announce: Vec<_> = self.announce.iter().filter_map(|raw| c.prefix(raw)).collect();
         address::check_unique(c, &self.neighbor);
-        let names = self.neighbor.iter().map(|neighbor| neighbor.name.get_ref().clone()).collect();
+        let (templates, neighbors): (Vec<_>, Vec<_>) =
+            self.neighbor.into_iter().partition(|neighbor| neighbor.prefix.is_some());
+        let names = neighbors.iter().map(|neighbor| neighbor.name.get_ref().clone()).collect();
         let policies = Policies::check(c, self.policy, &names);
         let (asn, hold_time, graceful_restart) = (asn?, hold_time?, graceful_restart?);
         let announced = announce.len();
         let section = Section { asn, hold_time, graceful_restart, announced, policies: &policies };
-        let count = (self.announce.len(), self.neighbor.len());
-        let neighbors: Vec<_> = self.neighbor.into_iter().filter_map(|raw| raw.check(c, &section)).collect();
-        ((announce.len(), neighbors.len()) == count).then_some(())?;
+        let count = (self.announce.len(), neighbors.len(), templates.len());
+        let neighbors: Vec<_> = neighbors.into_iter().filter_map(|raw| raw.check(c, &section)).collect();
+        let templates: Vec<_> =
+            templates.into_iter().filter_map(|raw| raw.check_template(c, &section)).collect();
+        ((announce.len(), neighbors.len(), templates.len()) == count).then_some(())?;
         policies.warn_unused(c);
-        check_passwords(c, self.asn.span(), &neighbors)?;
+        template::check_names(c, self.asn.span(), &neighbors, &templates)?;
+        password::check_shared(c, self.asn.span(), &neighbors, &templates)?;
         let (router_id, cluster_id, listen, multipath) = (router_id?, cluster_id?, listen?, multipath?);
-        Some(Config { asn, router_id, cluster_id, listen, graceful_restart, multipath, announce, neighbors })
+        Some(Config {
+            asn,
+            router_id,
+            cluster_id,
+            listen,
+            graceful_restart,
+            multipath,
+            announce,
+            neighbors,
+            templates,
+        })
     }
 }
 
@@ -126,29 +144,6 @@ impl RawMultipath {
         let relax_as_path = self.relax_as_path.unwrap_or(default.relax_as_path);
         Some(Multipath { maximum: maximum?, relax_as_path })
     }
-}
-
-/// The kernel keeps signing keys by address alone, so neighbors with one link-local address must share their key.
-fn check_passwords(
-    c: &mut Checker<'_>,
-    section: std::ops::Range<usize>,
-    neighbors: &[NeighborConfig],
-) -> Option<()> {
-    let mut keys = HashMap::<IpAddr, &NeighborConfig>::new();
-    for neighbor in neighbors {
-        let first = *keys.entry(neighbor.place.address).or_insert(neighbor);
-        if first.transport.password != neighbor.transport.password {
-            let message = format!(
-                "neighbors \"{}\" and \"{}\" have one address on two interfaces, and different passwords",
-                first.peer.name, neighbor.peer.name
-            );
-            let help =
-                "give both the same password_file: the kernel does not look at the interface (RFC 2385)";
-            c.problem(section, message, help);
-            return None;
-        }
-    }
-    Some(())
 }
 
 fn check_asn(c: &mut Checker<'_>, raw: &Spanned<i64>) -> Option<u32> {

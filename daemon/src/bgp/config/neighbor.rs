@@ -50,17 +50,20 @@ pub enum GracefulRestart {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawNeighbor {
     pub(super) name: Spanned<String>,
-    pub(super) address: Spanned<String>,
-    port: Option<u16>,
-    asn: Spanned<i64>,
+    pub(super) address: Option<Spanned<String>>,
+    pub(super) prefix: Option<Spanned<String>>,
+    pub(super) port: Option<Spanned<u16>>,
+    pub(super) asn: Option<Spanned<i64>>,
+    pub(super) asns: Option<Spanned<Vec<Spanned<toml::Value>>>>,
+    pub(super) limit: Option<Spanned<i64>>,
+    pub(super) linger: Option<Spanned<String>>,
     preset: Option<Spanned<String>>,
     import: Option<Spanned<String>>,
     export: Option<Spanned<String>>,
     hold_time: Option<Spanned<String>>,
-    #[serde(default)]
-    passive: bool,
+    pub(super) passive: Option<Spanned<bool>>,
     shutdown: Option<Spanned<String>>,
-    local_address: Option<Spanned<String>>,
+    pub(super) local_address: Option<Spanned<String>>,
     multihop: Option<Spanned<i64>>,
     ttl_security: Option<Spanned<toml::Value>>,
     password_file: Option<Spanned<PathBuf>>,
@@ -79,7 +82,7 @@ pub(super) struct RawNeighbor {
     allow_default: bool,
     enforce_first_as: Option<Spanned<bool>>,
     remove_private_as: Option<Spanned<bool>>,
-    bfd: Option<RawBfd>,
+    pub(super) bfd: Option<Spanned<RawBfd>>,
 }
 
 /// What a neighbor takes from the section around it.
@@ -95,11 +98,31 @@ pub(super) struct Section<'a> {
 
 impl RawNeighbor {
     /// `None` only if a problem was recorded.
-    pub(super) fn check(mut self, c: &mut Checker<'_>, section: &Section<'_>) -> Option<NeighborConfig> {
+    pub(super) fn check(self, c: &mut Checker<'_>, section: &Section<'_>) -> Option<NeighborConfig> {
+        self.refuse_what_is_for_templates(c);
+        let help = "add address = \"ADDRESS\", or prefix = \"PREFIX\" for whoever connects from there";
+        let present = self.address.is_some();
+        c.require(present, &self.name, "nothing says where this neighbor is", help);
+        let help = "add asn, its AS number";
+        // Who wrote asns was told what to write instead.
+        let numbered = self.asn.is_some() || self.asns.is_some();
+        c.require(numbered, &self.name, "nothing says which AS number this neighbor has", help);
+        let place = self.address.as_ref().and_then(|raw| address::check(c, raw));
+        let asn = self.asn.as_ref().and_then(|raw| check_asn(c, raw));
+        self.check_settings(c, section, asn, place)
+    }
+
+    /// What one neighbor has in common with all that come by a prefix. `asn`, `place`: `None` only if a problem was recorded.
+    pub(super) fn check_settings(
+        mut self,
+        c: &mut Checker<'_>,
+        section: &Section<'_>,
+        asn: Option<u32>,
+        place: Option<Place>,
+    ) -> Option<NeighborConfig> {
         let preset = self.preset.as_ref().map(|raw| check_preset(c, raw));
         let preset = preset.map_or(Some(None), |found| found.map(Some))?;
-        let (name, asn, place) =
-            (check_name(c, &self.name), check_asn(c, &self.asn), address::check(c, &self.address));
+        let name = check_name(c, &self.name);
         let external = asn.is_none_or(|asn| asn != section.asn);
         let far = self.multihop.is_some();
         let transport = RawTransport {
@@ -110,7 +133,7 @@ impl RawNeighbor {
         };
         let transport = transport.check(c, external, place.as_ref(), preset);
         let graceful_restart = self.check_restart(c, section);
-        let bfd = self.bfd.as_ref().map_or(Some(None), |raw| raw.check(c, far).map(Some));
+        let bfd = self.bfd.as_ref().map_or(Some(None), |raw| raw.get_ref().check(c, far).map(Some));
         self.check_kind(c, external);
         let (name, asn, place) = (name?, asn?, place?);
         let peer = PeerConfig::new(name, place.address, asn);
@@ -177,8 +200,8 @@ impl RawNeighbor {
         peer.guards.allow_default = self.allow_default;
         peer.guards.enforce_first_as = is(self.enforce_first_as.as_ref(), true);
         peer.max_prefixes_out = max_prefixes_out?.or(preset.and_then(|preset| preset.takes));
-        (peer.passive, peer.shutdown) = (self.passive, shutdown?);
-        peer.port = self.port.unwrap_or(PeerConfig::PORT);
+        (peer.passive, peer.shutdown) = (is(self.passive.as_ref(), self.prefix.is_some()), shutdown?);
+        peer.port = self.port.as_ref().map_or(PeerConfig::PORT, |port| *port.get_ref());
         peer.route_reflector_client = is(self.reflector_client.as_ref(), false);
         peer.remove_private_as = is(self.remove_private_as.as_ref(), false);
         peer.next_hop =

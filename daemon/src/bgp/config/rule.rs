@@ -267,7 +267,7 @@ fn check_neighbor(c: &mut Checker<'_>, raw: &Spanned<String>, known: &HashSet<St
     }
     let help = match likely(name, known.iter().map(String::as_str)) {
         Some(meant) => format!("did you mean \"{meant}\"?"),
-        None => "name a [[bgp.neighbor]]".into(),
+        None => "name a [[bgp.neighbor]] that has an address".into(),
     };
     c.problem(raw.span(), format!("there is no neighbor called \"{}\"", name.escape_debug()), help);
     None

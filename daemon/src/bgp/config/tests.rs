@@ -4,6 +4,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use isthmus_bgp::{
     Families, Family, NextHopMode,
+    dynamic::Template,
+    fsm::AsnSet,
     policy::{Action, MedChange, NextHopChange, PrefixPattern},
     wire::{Community, Origin, Role},
 };
@@ -160,6 +162,118 @@ fn one_link_local_address_on_two_interfaces_is_two_neighbors() {
     let (_dir, path) = password("secret\n", 0o600);
     let problems = parse_at(&path, &two("fe80::1%eth1", "password_file = \"password\"")).unwrap_err();
     assert!(problems[0].contains("one address on two interfaces"), "{problems:?}");
+}
+
+/// A neighbor "pods" by prefix, with these keys.
+fn pods(keys: &str) -> String {
+    format!("[[bgp.neighbor]]\nname = \"pods\"\nprefix = \"10.1.0.0/24\"\n{keys}\n")
+}
+
+#[test]
+fn neighbors_by_prefix() {
+    let of = |keys: &str| parse(&pods(keys)).unwrap_or_else(|all| panic!("{all:?}")).0.templates.remove(0);
+    let plain = of("asn = 65010");
+    let expected = Template {
+        name: "pods".into(),
+        prefix: "10.1.0.0/24".parse().unwrap(),
+        asns: AsnSet::from(65010),
+        limit: 100,
+        linger: Duration::from_secs(300),
+    };
+    assert_eq!(plain.template, expected);
+    assert!(plain.settings.peer.passive && plain.settings.transport.reach.ttl() == 1);
+    let full = of(
+        "asns = [\"65010-65020\", 65200]\nlimit = 1000\nlinger = \"0s\"\npassive = true\nimport = \"all\"",
+    );
+    assert_eq!(full.template.asns, AsnSet::new([65010..=65020, 65200..=65200]));
+    assert_eq!((full.template.limit, full.template.linger), (1000, Duration::ZERO));
+    assert_eq!(&**full.settings.peer.import.name(), "all");
+    let internal = of("asn = 65001\nreflector_client = true");
+    assert!(internal.settings.peer.route_reflector_client && internal.settings.transport.reach.ttl() == 255);
+}
+
+#[test]
+fn what_does_not_go_with_a_prefix() {
+    let table = [
+        ("asn = 5\naddress = \"10.1.0.2\"", "address does not go with prefix"),
+        ("asn = 5\nport = 1179", "port does not go with prefix"),
+        ("asn = 5\nlocal_address = \"10.1.0.1\"", "local_address does not go with prefix"),
+        ("asn = 5\npassive = false", "passive = false does not go with prefix"),
+        ("asn = 5\nbfd = {}", "bfd does not go with prefix"),
+        ("asn = 5\nlimit = 0", "this is no limit of neighbors"),
+        ("asn = 5\nlimit = 1001", "this is no limit of neighbors"),
+        ("asn = 5\nlinger = \"2h\"", "this duration is out of range"),
+        ("", "nothing says which AS numbers"),
+        ("asn = 5\nasns = [6]", "say the same thing twice"),
+        ("asns = []", "nobody has no AS number"),
+        ("asns = [0]", "these are no AS numbers"),
+        ("asns = [\"7-5\"]", "these are no AS numbers"),
+        ("asns = [\"5-4294967295\"]", "these are no AS numbers"),
+        ("asns = [\"5-\"]", "these are no AS numbers"),
+        ("asns = [\"65000-65100\"]", "our own AS number is among those of others"),
+        ("asns = [65001, 65002]", "our own AS number is among those of others"),
+    ];
+    for (keys, reason) in table {
+        let problems = parse(&pods(keys)).unwrap_err();
+        assert!(problems.len() == 1 && problems[0].contains(reason), "{keys}: {problems:?}");
+    }
+    for prefix in ["10.1.0.1/24", "224.0.0.0/8", "ff00::/8", "::ffff:10.1.0.0/120", "10.1.0.0"] {
+        let problems = parse(&pods("asn = 5").replace("10.1.0.0/24", prefix)).unwrap_err();
+        assert_eq!(problems.len(), 1, "{prefix}: {problems:?}");
+    }
+    for (keys, reason) in
+        [("asns = [5]", "asns is for"), ("limit = 5", "limit is for"), ("linger = \"5s\"", "linger is for")]
+    {
+        let problems = parse(&neighbor(65002, keys)).unwrap_err();
+        assert!(problems.len() == 1 && problems[0].contains(reason), "{keys}: {problems:?}");
+    }
+    let nowhere = parse("[[bgp.neighbor]]\nname = \"n\"\n").unwrap_err();
+    assert!(nowhere.len() == 2 && nowhere[0].contains("where this neighbor is"), "{nowhere:?}");
+}
+
+#[test]
+fn prefixes_beside_each_other_and_beside_addresses() {
+    let two = |first: &str, second: &str| {
+        parse(&[pods("asn = 5"), pods("asn = 5").replace(first, second)].concat())
+    };
+    assert!(two("pods", "nodes").unwrap_err()[0].contains("\"pods\" has this prefix already"));
+    assert!(two("10.1.0.0/24", "10.2.0.0/24").unwrap_err()[0].contains("a second neighbor is called"));
+    let called = |name: &str| {
+        let other = neighbor(65002, "").replace("\"n\"", &format!("\"{name}\""));
+        parse(&[pods("asn = 5"), other].concat())
+    };
+    assert!(called("pods-10.1.0.9").unwrap_err()[0].contains("is called as one that comes by \"pods\""));
+    assert!(called("pods-10.9.0.9").is_ok() && called("pods-1").is_ok());
+
+    let wide = pods("asn = 65002").replace("pods", "wide").replace("10.1.0.0/24", "10.0.0.0/8");
+    let (config, _) = parse(&[neighbor(65002, ""), wide, pods("asn = 65002")].concat()).unwrap();
+    let at = |address: &str| {
+        let place = Place { address: address.parse().unwrap(), interface: None };
+        config
+            .neighbor_at(&place, None)
+            .map(|found| (found.peer.name.to_string(), found.peer.address == place.address))
+    };
+    assert_eq!(at("10.0.0.2"), Some(("n".into(), true)));
+    assert_eq!(at("10.1.0.2"), Some(("pods-10.1.0.2".into(), true)));
+    assert_eq!(at("10.2.0.2"), Some(("wide-10.2.0.2".into(), true)));
+    assert_eq!((at("11.0.0.2"), at("fd00::2")), (None, None));
+    let by = |name: &str| config.template_of(name).map(|found| found.template.name.to_string());
+    assert_eq!(by("pods-10.1.0.2"), Some("pods".into()));
+    assert_eq!((by("n"), by("pods"), by("pods-10.9.0.2"), by("pods-x")), (None, None, None, None));
+}
+
+#[test]
+fn the_password_of_a_prefix_is_everybodys_in_it() {
+    let (_dir, path) = password("secret\n", 0o600);
+    let guarded = pods("asn = 65002\npassword_file = \"password\"").replace("10.1.0.0/24", "10.0.0.0/8");
+    let with = |other: String| parse_at(&path, &[guarded.clone(), other].concat());
+    assert!(
+        with(neighbor(65002, "")).unwrap_err()[0].contains("whose password the kernel demands of it too")
+    );
+    assert!(with(neighbor(65002, "password_file = \"password\"")).is_ok());
+    let within = pods("asn = 65002").replace("pods", "nodes");
+    assert!(with(within.clone()).unwrap_err()[0].contains("\"nodes\" is within the prefix of \"pods\""));
+    assert!(with(within.replace("10.1.0.0/24", "0.0.0.0/0")).is_ok());
 }
 
 /// A directory with a file "password", and where the configuration beside it would be.

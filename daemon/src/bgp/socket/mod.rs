@@ -10,6 +10,7 @@ use std::{
     os::fd::AsFd,
 };
 
+use ipnet::IpNet;
 use socket2::{SockRef, Socket};
 use tokio::net::TcpStream;
 
@@ -18,13 +19,13 @@ use super::{Error, Password, Transport};
 /// Class selector 6, which routing protocols use so that a full link does not end their sessions (RFC 4594 section 3.2), as TOS.
 const ROUTING: u32 = 0xc0;
 
-/// Passwords by neighbor's address: the kernel knows no more of a neighbor.
-pub(super) type Passwords = BTreeMap<IpAddr, Password>;
+/// Passwords by neighbors' addresses: the kernel knows no more of a neighbor.
+pub(super) type Passwords = BTreeMap<IpNet, Password>;
 
 /// Before connecting.
 pub(super) fn prepare_dialing(socket: &Socket, remote: IpAddr, transport: &Transport) -> Result<(), String> {
     if let Some(password) = &transport.password {
-        let signed = sys::set_signature(socket, remote.is_ipv6(), remote, password.expose());
+        let signed = sys::set_signature(socket, remote.is_ipv6(), remote.into(), password.expose());
         signed.map_err(|error| format!("the kernel does not sign connections (TCP MD5): {error}"))?;
     }
     set_ttls(socket, remote, transport).map_err(|error| format!("cannot prepare a socket: {error}"))
@@ -72,9 +73,9 @@ pub(super) fn change_passwords(
     former: &Passwords,
     wanted: &Passwords,
 ) -> Result<(), Error> {
-    let set = |from: &Passwords, to: &Passwords| -> Result<(), (IpAddr, io::Error)> {
-        let serves = |neighbor: &IpAddr| address.is_ipv6() || neighbor.is_ipv4();
-        let set_one = |neighbor: IpAddr, key: &[u8]| {
+    let set = |from: &Passwords, to: &Passwords| -> Result<(), (IpNet, io::Error)> {
+        let serves = |neighbor: &IpNet| address.is_ipv6() || neighbor.addr().is_ipv4();
+        let set_one = |neighbor: IpNet, key: &[u8]| {
             sys::set_signature(listener, address.is_ipv6(), neighbor, key).map_err(|error| (neighbor, error))
         };
         for (neighbor, password) in to.iter().filter(|(neighbor, _)| serves(neighbor)) {

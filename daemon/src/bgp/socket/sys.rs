@@ -7,6 +7,7 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
+use ipnet::IpNet;
 use libc::{c_int, c_void, socklen_t};
 use zeroize::Zeroize;
 
@@ -30,20 +31,21 @@ struct Signature {
 
 const _: () = assert!(size_of::<Signature>() == 216, "as the kernel has it");
 
-/// Segments to and from the address are signed with this key (RFC 2385); an empty one ends that, if there was any. `v6_socket`: the socket is an IPv6
-/// one, which knows IPv4 addresses in IPv6's clothes.
+/// Segments to and from these addresses are signed with this key (RFC 2385); an empty one ends that, if there was any. Of several keys
+/// for an address that of the longest prefix counts. `v6_socket`: the socket is an IPv6 one, which knows IPv4 addresses in IPv6's clothes.
 pub(super) fn set_signature(
     socket: &impl AsFd,
     v6_socket: bool,
-    address: IpAddr,
+    addresses: IpNet,
     key: &[u8],
 ) -> io::Result<()> {
     let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "the password is too long");
     let key_length = u16::try_from(key.len()).map_err(|_| too_long())?;
     let mut signature = Signature {
-        address: socket_address(address, v6_socket),
+        address: socket_address(addresses.network(), v6_socket),
         flags: FLAG_PREFIX,
-        prefix_length: if address.is_ipv4() { 32 } else { 128 },
+        // Of IPv4 addresses counted as such in IPv6 sockets too.
+        prefix_length: addresses.prefix_len(),
         key_length,
         interface: 0,
         key: [0; LONGEST_KEY],

@@ -30,7 +30,7 @@ fn listener(address: &str, of: &str) -> (TcpListener, SocketAddr) {
 }
 
 fn wanted(of: &str) -> Passwords {
-    ["127.0.0.2", "::1"].map(|neighbor| (neighbor.parse().unwrap(), password(of))).into()
+    ["127.0.0.2/32", "::1/128"].map(|neighbor| (neighbor.parse().unwrap(), password(of))).into()
 }
 
 /// A socket of 127.0.0.2, or ::1, that signs with this password.
@@ -71,6 +71,21 @@ async fn an_ipv6_listener_demands_it_of_ipv4_neighbors_too() {
     change_passwords(&listener, address, &wanted("secret"), &wanted("other")).unwrap();
     assert!(is_heard(remote, Some("other")).await && !is_heard(remote, Some("secret")).await);
     change_passwords(&listener, address, &wanted("other"), &Passwords::new()).unwrap();
+    assert!(is_heard(remote, None).await);
+}
+
+#[tokio::test]
+async fn a_prefix_has_a_password_and_the_longest_one_counts() {
+    let (listener, address) = listener("[::]:0", "near");
+    let remote = SocketAddr::new("127.0.0.1".parse().unwrap(), address.port());
+    let far = ("127.0.0.0/29".parse().unwrap(), password("far"));
+    let both = wanted("near").into_iter().chain([far.clone()]).collect();
+    change_passwords(&listener, address, &wanted("near"), &both).unwrap();
+    assert!(is_heard(remote, Some("near")).await && !is_heard(remote, Some("far")).await);
+    change_passwords(&listener, address, &both, &[far.clone()].into()).unwrap();
+    assert!(is_heard(remote, Some("far")).await && !is_heard(remote, None).await);
+    let elsewhere = [("127.0.0.8/29".parse().unwrap(), far.1.clone())].into();
+    change_passwords(&listener, address, &[far].into(), &elsewhere).unwrap();
     assert!(is_heard(remote, None).await);
 }
 
