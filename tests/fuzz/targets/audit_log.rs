@@ -29,7 +29,10 @@ fuzz_target!(|data: &[u8]| {
         let path: Vec<Hash> = hashes.chunks(32).map(Hash::leaf).collect();
         proof::verify_inclusion(Hash::NONE, number(0), number(8), &path, Hash::NONE);
         proof::verify_consistency(number(0), Hash::NONE, number(8), Hash::NONE, &path);
-        for ranges in [proof::inclusion(number(0), number(8)), proof::consistency(number(0), number(8))].into_iter().flatten() {
+        for ranges in [proof::inclusion(number(0), number(8)), proof::consistency(number(0), number(8))]
+            .into_iter()
+            .flatten()
+        {
             assert!(ranges.len() <= 65);
         }
     }

@@ -71,7 +71,11 @@ fn peer(asn: u32) -> PeerConfig {
 }
 
 fn connect(speaker: &mut Speaker, asn: u32, now: Instant) -> ConnectionId {
-    let own = NextHops { v4: Some([10, 99, 0, 1].into()), v6: Some("fd99::1".parse().expect("valid")) };
+    let own = NextHops {
+        v4: Some([10, 99, 0, 1].into()),
+        v6: Some("fd99::1".parse().expect("valid")),
+        link_local: None,
+    };
     speaker.handle_accepted(address(asn), None, own, now).expect("a configured neighbor is taken")
 }
 

@@ -7,7 +7,8 @@ use isthmus_pki::{blocks, inspect, kubernetes, x509};
 use libfuzzer_sys::fuzz_target;
 use time::OffsetDateTime;
 
-const NAMES: [&str; 6] = ["ca-cert.pem", "ca-key.pem", "root-cert.pem", "cert-chain.pem", "ca-crl.pem", "other"];
+const NAMES: [&str; 6] =
+    ["ca-cert.pem", "ca-key.pem", "root-cert.pem", "cert-chain.pem", "ca-crl.pem", "other"];
 
 fuzz_target!(|data: &[u8]| {
     let now = OffsetDateTime::UNIX_EPOCH + time::Duration::days(20_800);

@@ -21,7 +21,9 @@ fuzz_target!(|data: &[u8]| {
         let Ok(request) = DiscoveryRequest::decode(one) else { continue };
         let Ok(_) = session.request(request) else { return };
         assert!(session.node().len() <= 2560);
-        let Some(Ok(items)) = session.names().map(|names| Names::default().plan(names, &offer)) else { return };
+        let Some(Ok(items)) = session.names().map(|names| Names::default().plan(names, &offer)) else {
+            return;
+        };
         let resources = items.iter().map(|item| Any { value: item.name.clone().into(), ..Any::default() });
         nonce += 1;
         if let Some(answer) = session.answer(resources.collect(), nonce) {

@@ -31,7 +31,8 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(router.is_feasible(address, peer), longest.is_some_and(|(_, owner)| *owner == peer));
         }
         if address.to_canonical() == address {
-            let captured = longest.is_some_and(|(prefix, _)| !endpoints.iter().any(|end| prefix.contains(end)));
+            let captured =
+                longest.is_some_and(|(prefix, _)| !endpoints.iter().any(|end| prefix.contains(end)));
             assert_eq!(table.captures(address), captured, "{address}");
         }
     }

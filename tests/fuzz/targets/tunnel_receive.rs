@@ -140,7 +140,13 @@ impl End {
         Self {
             receiver: Receiver::new(Arc::clone(&identity), [number; 32], hashers, now),
             demux,
-            peer: Peer::new(&identity, settings, Arc::new(AtomicBool::new(false)), Arc::default(), [number; 32]),
+            peer: Peer::new(
+                &identity,
+                settings,
+                Arc::new(AtomicBool::new(false)),
+                Arc::default(),
+                [number; 32],
+            ),
             own: SocketAddr::from(([192, 0, 2, number], 51_820)),
             out: Outbox::new(),
             now,
